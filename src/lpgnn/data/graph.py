@@ -1,0 +1,83 @@
+"""The clean graph: a public topology and the private data of its nodes."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lpgnn.data.sparse import CsrMatrix
+
+
+@dataclass(frozen=True)
+class Topology:
+    """An undirected graph as the sorted neighbour lists of its nodes, self-loops as given."""
+
+    indptr: Tensor  # [N + 1] int64
+    indices: Tensor  # [entries] int64, sorted and unique in each row
+
+    @classmethod
+    def from_edges(cls, num_nodes: int, edge_index: Tensor) -> "Topology":
+        """Build from edges in either or both directions; duplicates count once.
+
+        edge_index: [2, E] int64
+        """
+        source, target = edge_index
+        both = torch.cat([source * num_nodes + target, target * num_nodes + source]).unique()
+        rows = torch.div(both, num_nodes, rounding_mode="floor")
+        indptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
+        indptr[1:] = torch.bincount(rows, minlength=num_nodes).cumsum(0)
+        return cls(indptr, both % num_nodes)
+
+    @property
+    def num_nodes(self) -> int:
+        return self.indptr.numel() - 1
+
+    @property
+    def num_entries(self) -> int:
+        """Directed entries: an edge counts twice, a self-loop once."""
+        return self.indices.numel()
+
+    @property
+    def num_edges(self) -> int:
+        """Edges as the paper's dataset table counts them."""
+        return self.num_entries // 2
+
+    def row_indices(self) -> Tensor:
+        return torch.repeat_interleave(torch.arange(self.num_nodes), self.indptr.diff())
+
+    def edge_index(self) -> Tensor:
+        """Both directions of every edge.  -> [2, entries]"""
+        return torch.stack([self.row_indices(), self.indices])
+
+    def num_self_loops(self) -> int:
+        return int((self.row_indices() == self.indices).sum())
+
+    def without_self_loops(self) -> "Topology":
+        rows = self.row_indices()
+        keep = rows != self.indices
+        indptr = torch.zeros_like(self.indptr)
+        indptr[1:] = torch.bincount(rows[keep], minlength=self.num_nodes).cumsum(0)
+        return Topology(indptr, self.indices[keep])
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph before collection: everything but the topology is private to the nodes.
+
+    ``features`` lie in [0, 1] with no constant column (see ``lpgnn.data.normalise``); they are
+    ``None`` where only the topology and labels are to be had, and ``feature_dim`` then says how
+    wide they would be.
+    """
+
+    name: str
+    topology: Topology
+    features: CsrMatrix | None  # [N, d]
+    labels: Tensor  # [N] int64 in [0, num_classes)
+    num_classes: int
+    feature_dim: int
+    raw_feature_dim: int  # before constant columns were dropped
+    fingerprint: str  # of topology, features and labels
+
+    @property
+    def num_nodes(self) -> int:
+        return self.topology.num_nodes
