@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
+from lpgnn.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,10 @@ class Topology:
 
         edge_index: [2, E] int64
         """
+        # An id out of range would alias another edge's key below and pass unseen.
+        if edge_index.numel() and not 0 <= edge_index.min() <= edge_index.max() < num_nodes:
+            found = f"{int(edge_index.min())}..{int(edge_index.max())}"
+            raise InputError("edges", found, f"node ids must lie in 0..{num_nodes - 1}")
         source, target = edge_index
         both = torch.cat([source * num_nodes + target, target * num_nodes + source]).unique()
         rows = torch.div(both, num_nodes, rounding_mode="floor")

@@ -1,0 +1,132 @@
+"""Parsed graphs kept as npz, rebuilt whenever they cannot be trusted."""
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lpgnn.data.graph import Graph, Topology
+from lpgnn.data.normalise import fingerprint
+from lpgnn.data.sparse import CsrMatrix
+
+# Raise it when parsing, normalising or the layout below changes: older files are then rebuilt.
+FORMAT_VERSION = 1
+
+_logger = logging.getLogger("lpgnn")
+
+
+def raw_key(raw_files: Sequence[Path]) -> str:
+    """Hash the names and the contents of the raw files, so that changed files rebuild the cache."""
+    digest = hashlib.sha256()
+    for path in sorted(raw_files):
+        with path.open("rb") as stream:
+            content = hashlib.file_digest(stream, "sha256").hexdigest()
+        digest.update(f"{path.name} {content}\n".encode())
+    return digest.hexdigest()
+
+
+def load_cached(path: Path, key: str) -> Graph | None:
+    """Read a cached graph; None if it is missing, damaged, old, or made from other raw files."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            graph = _from_arrays(arrays, key)
+    # A damaged archive can fail in zipfile, zlib, numpy or json; each time the answer is the same.
+    except Exception as error:
+        _logger.info("rebuilding the cached graph %s: %s", path, error)
+        return None
+    return graph
+
+
+def save_cached(graph: Graph, path: Path, key: str) -> None:
+    """Write a graph in one step, or go on without a cache where the folder takes no files."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                np.savez(stream, **_to_arrays(graph, key))
+            Path(temporary).chmod(0o644)  # mkstemp shuts out the other users of a shared folder
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        _logger.info("no cached graph at %s: %s", path, error)
+
+
+def load_or_build(path: Path, raw_files: Sequence[Path], build: Callable[[], Graph]) -> Graph:
+    """Return the cached graph of the raw files, or build it and cache it."""
+    key = raw_key(raw_files)
+    graph = load_cached(path, key)
+    if graph is None:
+        graph = build()
+        save_cached(graph, path, key)
+    return graph
+
+
+def _to_arrays(graph: Graph, key: str) -> dict[str, Any]:
+    header = {
+        "format_version": FORMAT_VERSION,
+        "raw_key": key,
+        "name": graph.name,
+        "num_classes": graph.num_classes,
+        "feature_dim": graph.feature_dim,
+        "raw_feature_dim": graph.raw_feature_dim,
+        "fingerprint": graph.fingerprint,
+    }
+    arrays = {
+        "header": np.array(json.dumps(header)),
+        "indptr": graph.topology.indptr.numpy(),
+        "indices": graph.topology.indices.numpy(),
+        "labels": graph.labels.numpy(),
+    }
+    if graph.features is not None:
+        arrays["feature_indptr"] = graph.features.indptr.numpy()
+        arrays["feature_indices"] = graph.features.indices.numpy()
+        arrays["feature_values"] = graph.features.values.numpy()
+    return arrays
+
+
+def _from_arrays(arrays: Any, key: str) -> Graph:
+    header = json.loads(str(arrays["header"]))
+    if header["format_version"] != FORMAT_VERSION:
+        raise ValueError(f"format version {header['format_version']}, now {FORMAT_VERSION}")
+    if header["raw_key"] != key:
+        raise ValueError("the raw files have changed")
+
+    def tensor(name: str) -> torch.Tensor:
+        return torch.from_numpy(arrays[name])
+
+    topology = Topology(tensor("indptr"), tensor("indices"))
+    labels = tensor("labels")
+    num_classes, feature_dim = header["num_classes"], header["feature_dim"]
+    features = None
+    if "feature_indptr" in arrays:
+        features = CsrMatrix(
+            tensor("feature_indptr"),
+            tensor("feature_indices"),
+            tensor("feature_values"),
+            (topology.num_nodes, feature_dim),
+        )
+    digest = fingerprint(topology, features, labels, num_classes, feature_dim)
+    if digest != header["fingerprint"]:
+        raise ValueError(f"fingerprint {digest}, written as {header['fingerprint']}")
+    return Graph(
+        header["name"],
+        topology,
+        features,
+        labels,
+        num_classes,
+        feature_dim,
+        header["raw_feature_dim"],
+        digest,
+    )

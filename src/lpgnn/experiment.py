@@ -1,0 +1,279 @@
+"""One configuration from the clean graph to its rows: the stations in a line."""
+
+import importlib
+import math
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from lpgnn.config import SCIENCE_VERSION, Configuration
+from lpgnn.data import BlockModel, Graph, load_graph
+from lpgnn.data.splits import Split, random_split
+from lpgnn.errors import InputError
+from lpgnn.models import GAT, GCN, Backbone, GraphSAGE, ModuleBackbone
+from lpgnn.privacy import MECHANISMS, Collected, FeatureMechanism, collect
+from lpgnn.propagation import Aggregator, kprop_operator
+from lpgnn.randomness import derive_generator
+from lpgnn.results import test_accuracy
+from lpgnn.training import SELECTIONS, Hyperparameters, Learner, Run, Trained, train
+
+_BACKBONES: dict[str, type[Backbone]] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
+
+# Reports of the runs that train together may take this much memory; the rest waits its turn.
+_BATCH_BYTES = 600_000_000
+
+
+def load_dataset(configuration: Configuration, data_dir: Path | str) -> Graph:
+    """The clean graph of a configuration; ``target`` names a function of the user's own."""
+    options = configuration.dataset.all_options("dataset")
+    options.pop("tuned_as", None)
+    target = options.pop("target", None)
+    if target is not None:
+        graph = _import("dataset.target", target)(Path(data_dir), **options)
+        if not isinstance(graph, Graph):
+            raise InputError("dataset.target", target, "must return a lpgnn.Graph")
+        return graph
+    block_model = None
+    if configuration.dataset.name == "sbm":
+        try:
+            block_model = BlockModel(**options)
+        except TypeError as error:
+            raise InputError("dataset", options, f"sbm does not understand it ({error})") from None
+    return load_graph(configuration.dataset.name, Path(data_dir), block_model)
+
+
+def build_mechanism(configuration: Configuration, num_features: int) -> FeatureMechanism | None:
+    """The feature mechanism, or None where none is applied."""
+    component = configuration.mechanism
+    if component.name == "none":
+        return None
+    options = component.all_options("mechanism")
+    target = options.pop("target", None)
+    if target is not None:
+        kind = _import("mechanism.target", target)
+    elif component.name in MECHANISMS:
+        kind = MECHANISMS[component.name]
+    else:
+        raise InputError("mechanism", component.name, f"must be one of {', '.join(MECHANISMS)}")
+    try:
+        return cast(FeatureMechanism, kind(configuration.x_eps, num_features, **options))
+    except TypeError as error:
+        raise InputError("mechanism", options, f"does not understand it ({error})") from None
+
+
+def build_backbone(
+    configuration: Configuration, collected: Collected, device: torch.device
+) -> Backbone:
+    """The backbone on the server's graph."""
+    component = configuration.backbone
+    options = component.all_options("backbone")
+    target = options.pop("target", None)
+    shape = (
+        collected.topology,
+        collected.num_features,
+        configuration.hidden_dim,
+        collected.num_classes,
+        device,
+    )
+    if target is None:
+        if component.name not in _BACKBONES:
+            known = ", ".join((*_BACKBONES, "pyg"))
+            raise InputError("backbone", component.name, f"must be one of {known}")
+        return _BACKBONES[component.name](*shape, **options)
+    kind = _import("backbone.target", target)
+    own = options.pop("options", None) or {}
+    if isinstance(kind, type) and issubclass(kind, Backbone):
+        return kind(*shape, **own)
+    return ModuleBackbone(*shape, kind, own, configuration.dropout)
+
+
+def _import(setting: str, target: str) -> Any:
+    module, _, name = target.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError):
+        raise InputError(setting, target, "must be an importable module.name") from None
+
+
+def pick_device(device: str) -> torch.device:
+    """``auto`` takes the GPU if there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise InputError("device", device, "must be auto, cpu, cuda or cuda:N") from None
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device", device, "there is no usable GPU here; take auto or cpu")
+    return chosen
+
+
+def split_of(configuration: Configuration, graph: Graph, repeat: int) -> Split:
+    """The split of a repeat: the same for every configuration of a seed."""
+    drawn_for = 0 if configuration.split == "fixed" else repeat
+    generator = derive_generator(configuration.seed, drawn_for, "split")
+    return random_split(graph.labels, graph.num_classes, generator=generator)
+
+
+def collect_repeat(configuration: Configuration, graph: Graph, split: Split, repeat: int) -> Collected:
+    """What the server gets in one repeat."""
+    return collect(
+        graph,
+        split,
+        build_mechanism(configuration, graph.feature_dim),
+        configuration.y_eps,
+        features_generator=derive_generator(configuration.seed, repeat, "features"),
+        labels_generator=derive_generator(configuration.seed, repeat, "labels"),
+        feature=configuration.feature,
+    )
+
+
+def run_repeats(
+    configuration: Configuration,
+    graph: Graph,
+    repeats: Iterable[int],
+    *,
+    device: torch.device | str = "cpu",
+    on_epoch: Callable[[int], None] | None = None,
+    on_rows: Callable[[list[dict[str, Any]]], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Train the given repeats of a configuration and return their rows.
+
+    Repeats train side by side as far as memory allows; ``on_epoch`` is told after each epoch how
+    many run-epochs were done, ``on_rows`` gets finished rows at once.
+    """
+    device = torch.device(device)
+    waiting, rows = list(repeats), []
+    together = _repeats_together(configuration, graph)
+    while waiting:
+        batch, waiting = waiting[:together], waiting[together:]
+        finished = _run_batch(configuration, graph, batch, device, on_epoch)
+        rows += finished
+        if on_rows is not None:
+            on_rows(finished)
+    return rows
+
+
+def _repeats_together(configuration: Configuration, graph: Graph) -> int:
+    """How many repeats fit in memory at once: dense reports count N x d floats each."""
+    dense = configuration.mechanism.name not in ("none", "mb") or configuration.feature == "rnd"
+    if configuration.backbone.name not in _BACKBONES:
+        dense = True  # plug-ins get the propagated features as a matrix
+    columns = graph.feature_dim if dense else 16 * configuration.hidden_dim
+    return max(1, int(_BATCH_BYTES // (4 * graph.num_nodes * columns)))
+
+
+def _run_batch(
+    configuration: Configuration,
+    graph: Graph,
+    repeats: Sequence[int],
+    device: torch.device,
+    on_epoch: Callable[[int], None] | None,
+) -> list[dict[str, Any]]:
+    started = time.perf_counter()
+    c = configuration
+    splits = [split_of(c, graph, repeat) for repeat in repeats]
+    runs = [
+        Run(
+            collect_repeat(c, graph, split, repeat),
+            Hyperparameters(c.learning_rate, c.weight_decay, c.dropout),
+            weights_generator=derive_generator(c.seed, repeat, "weights"),
+            dropout_generator=derive_generator(c.seed, repeat, "dropout", device),
+        )
+        for repeat, split in zip(repeats, splits, strict=True)
+    ]
+    topology = runs[0].collected.topology
+    outcomes = train(
+        runs,
+        build_backbone(c, runs[0].collected, device),
+        kprop_operator(topology, cast(Aggregator, c.aggregator), device),
+        learner=cast(Learner, c.learner),
+        x_steps=c.x_steps,
+        y_steps=c.y_steps,
+        max_epochs=c.max_epochs,
+        on_epoch=None if on_epoch is None else lambda: on_epoch(len(runs)),
+    )
+    seconds = (time.perf_counter() - started) / len(runs)
+    return [
+        make_row(c, graph, repeat, outcome, split.test, seconds, device)
+        for repeat, outcome, split in zip(repeats, outcomes, splits, strict=True)
+    ]
+
+
+def make_row(
+    configuration: Configuration,
+    graph: Graph,
+    repeat: int,
+    outcome: Trained,
+    test_mask: Tensor,
+    seconds: float,
+    device: torch.device,
+) -> dict[str, Any]:
+    """The row of one repeat: config, both rules' choices, and where it was computed."""
+    failed = outcome.failed_epoch
+    row: dict[str, Any] = {
+        "id": configuration.identity,
+        "repeat": repeat,
+        **configuration.columns(),
+        "fingerprint": graph.fingerprint,
+        "status": "ok" if failed is None else f"failed: loss is not finite at epoch {failed}",
+    }
+    for rule in SELECTIONS:
+        chosen = outcome.selected[rule]
+        at = chosen.epoch - 1
+        row[f"{rule}/epoch"] = chosen.epoch
+        row[f"{rule}/qualified"] = chosen.qualified
+        row[f"{rule}/train/loss"] = f"{float(outcome.history['train_loss'][at]):.6g}"
+        row[f"{rule}/train/acc"] = f"{100 * float(outcome.history['train_acc'][at]):.3f}"
+        row[f"{rule}/val/loss"] = f"{float(outcome.history['val_loss'][at]):.6g}"
+        row[f"{rule}/val/acc"] = f"{100 * float(outcome.history['val_acc'][at]):.3f}"
+        accuracy = test_accuracy(chosen.predictions, graph.labels, test_mask)
+        row[f"{rule}/test/acc"] = f"{accuracy:.3f}" if failed is None else ""
+    revision, dirty = git_revision()
+    return row | {
+        "duration": f"{seconds:.2f}",
+        "device": device.type,
+        "version": _version(),
+        "science": SCIENCE_VERSION,
+        "revision": revision,
+        "dirty": dirty,
+    }
+
+
+@lru_cache(maxsize=1)
+def git_revision() -> tuple[str, bool]:
+    """The revision of the running source and whether it was changed since; empty outside git."""
+    folder = Path(__file__).parent
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
+        except OSError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    top = git("rev-parse", "--show-toplevel")
+    if top is None or not (Path(top) / "src" / "lpgnn").is_dir():
+        return "", False  # installed, perhaps inside somebody else's repository
+    changed = git("status", "--porcelain", "--", str(folder), str(Path(top) / "conf"))
+    return git("rev-parse", "--short=10", "HEAD") or "", bool(changed)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("lpgnn")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def total_budget(configuration: Configuration) -> float:
+    """What one node spends in all (paper Corollary dp)."""
+    return sum(e for e in (configuration.x_eps, configuration.y_eps) if math.isfinite(e))

@@ -1,0 +1,89 @@
+"""Tables of tuned hyper-parameters and KProp steps, and how a run looks itself up in one."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from lpgnn.errors import InputError
+
+# Average degrees of the tabulated graphs (paper, dataset table): a graph outside the table takes
+# the values of the one whose degree is nearest, because the best number of steps follows the
+# degree (paper, "Analyzing the effect of KProp").
+AVERAGE_DEGREE = {"cora": 3.90, "pubmed": 4.50, "facebook": 15.21, "lastfm": 7.29}
+
+
+def conf_dir() -> Path:
+    """The configuration folder: inside an installed package, beside src/ in a checkout."""
+    packaged = Path(__file__).parent / "conf"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "conf"
+
+
+def nearest_graph(average_degree: float) -> str:
+    """The tabulated graph with the nearest average degree, by ratio."""
+    return min(
+        AVERAGE_DEGREE, key=lambda name: abs(math.log(AVERAGE_DEGREE[name] / average_degree))
+    )
+
+
+@dataclass(frozen=True)
+class TunedValues:
+    """One entry of a table."""
+
+    learning_rate: float
+    weight_decay: float
+    dropout: float
+    x_steps: int
+    y_steps: int
+
+
+@dataclass(frozen=True)
+class HyperparameterTable:
+    """A table as read from ``conf/hparams/<name>.yaml`` or a file of the user's."""
+
+    name: str
+    training: dict[str, Any]  # feature -> x budget -> y budget -> graph -> [lr, wd, dropout]
+    steps: dict[str, Any]  # graph -> x_eps -> y_eps -> [x_steps, y_steps]
+
+    def look_up(self, graph: str, feature: str, x_eps: float, y_eps: float) -> TunedValues:
+        """Values for a graph and a pair of budgets; steps of the nearest tabulated budgets."""
+        if graph not in self.steps:
+            raise InputError("hparams", self.name, f"has no entry for {graph}")
+        by_feature = self.training.get(feature, self.training["raw"])
+        by_x = by_feature[_kind(x_eps)] if _kind(x_eps) in by_feature else by_feature["inf"]
+        learning_rate, weight_decay, dropout = by_x[_kind(y_eps)][graph]
+        by_y = _nearest(self.steps[graph], x_eps)
+        x_steps, y_steps = _nearest(by_y, y_eps)
+        return TunedValues(learning_rate, weight_decay, dropout, x_steps, y_steps)
+
+
+def _kind(eps: float) -> str:
+    return "inf" if math.isinf(eps) else "finite"
+
+
+def _nearest(table: dict[Any, Any], eps: float) -> Any:
+    """The entry of the nearest budget by ratio; inf is near to nothing but itself."""
+    entries = {float(key): value for key, value in table.items()}
+    if math.isinf(eps):
+        return entries[math.inf]
+    finite = [key for key in entries if math.isfinite(key)]
+    return entries[min(finite, key=lambda key: abs(math.log(key / eps)))]
+
+
+@lru_cache(maxsize=16)
+def load_table(name: str) -> HyperparameterTable:
+    """Read a table by its name in conf/hparams or by the path of a file."""
+    import yaml
+
+    named = conf_dir() / "hparams" / f"{name}.yaml"
+    path = named if named.is_file() else Path(name)
+    if not path.is_file():
+        known = sorted(p.stem for p in (conf_dir() / "hparams").glob("*.yaml"))
+        raise InputError("hparams", name, f"must be one of {', '.join(known)} or a file")
+    try:
+        content = yaml.safe_load(path.read_text())
+        return HyperparameterTable(name, content["training"], content["steps"])
+    except (yaml.YAMLError, KeyError, TypeError, UnicodeDecodeError) as error:
+        reason = type(error).__name__
+        raise InputError("hparams", name, f"must be a table of lpgnn.tune ({reason})") from None

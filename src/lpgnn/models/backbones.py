@@ -1,0 +1,164 @@
+"""The three backbones of the paper: two graph convolutions, SELU between them.
+
+A backbone works on R runs at once: every weight and every activation has a leading run
+dimension, and nothing mixes runs.  ``hidden`` is the first layer: nothing in it is random, so an
+epoch's evaluation and the next epoch's training step share it; dropout comes at the head of
+``logits``.  Initial weights follow torch-geometric's layers.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lpgnn.data.graph import Topology
+from lpgnn.models.attention import AttentionPattern, attend
+from lpgnn.models.dropout import Dropout
+from lpgnn.propagation import PropagatedFeatures, aggregation, with_self_loops
+
+Weights = dict[str, Tensor]
+
+
+@dataclass
+class Backbone(ABC):
+    """A two-layer graph network from d propagated features to c classes."""
+
+    topology: Topology
+    feature_dim: int
+    hidden_dim: int
+    num_classes: int
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @abstractmethod
+    def __post_init__(self) -> None:
+        """Build the operators that the layers apply."""
+
+    @abstractmethod
+    def initial_weights(self, *, generator: torch.Generator) -> Weights:
+        """Weights of one run, without the run dimension, drawn on the CPU."""
+
+    @abstractmethod
+    def hidden(self, weights: Weights, x: PropagatedFeatures) -> Tensor:
+        """The first layer after its activation.  -> [R, N, h]"""
+
+    @abstractmethod
+    def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
+        """Dropout (in training) and the second layer.  [R, N, h] -> [R, c, N]"""
+
+
+class GCN(Backbone):
+    """Kipf and Welling's graph convolution: A^ X W with one self-loop a node."""
+
+    def __post_init__(self) -> None:
+        self.aggregate = aggregation(with_self_loops(self.topology), "gcn", self.device)
+
+    def initial_weights(self, *, generator: torch.Generator) -> Weights:
+        return {
+            "weight1": _glorot(self.feature_dim, self.hidden_dim, generator=generator),
+            "bias1": torch.zeros(self.hidden_dim),
+            "weight2": _glorot(self.hidden_dim, self.num_classes, generator=generator),
+            "bias2": torch.zeros(self.num_classes),
+        }
+
+    def hidden(self, weights: Weights, x: PropagatedFeatures) -> Tensor:
+        mixed = self.aggregate.propagate(x.matmul(weights["weight1"]))  # [R, N, h]
+        return F.selu(mixed + weights["bias1"][:, None])
+
+    def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
+        hidden = dropout(hidden) if dropout else hidden
+        mixed = self.aggregate.propagate_classes(_project(hidden, weights["weight2"]))
+        return mixed + weights["bias2"][:, :, None]
+
+
+class GraphSAGE(Backbone):
+    """Hamilton et al.'s layer with mean aggregation: mean of neighbours W_l + own W_r."""
+
+    def __post_init__(self) -> None:
+        self.aggregate = aggregation(self.topology, "mean", self.device)
+
+    def initial_weights(self, *, generator: torch.Generator) -> Weights:
+        d, h, c = self.feature_dim, self.hidden_dim, self.num_classes
+        return {
+            "left1": _uniform(d, h, fan_in=d, generator=generator),
+            "bias1": _uniform(h, fan_in=d, generator=generator),
+            "right1": _uniform(d, h, fan_in=d, generator=generator),
+            "left2": _uniform(h, c, fan_in=h, generator=generator),
+            "bias2": _uniform(c, fan_in=h, generator=generator),
+            "right2": _uniform(h, c, fan_in=h, generator=generator),
+        }
+
+    def hidden(self, weights: Weights, x: PropagatedFeatures) -> Tensor:
+        neighbours = self.aggregate.propagate(x.matmul(weights["left1"]))  # [R, N, h]
+        own = x.matmul(weights["right1"])  # [R, N, h]
+        return F.selu(neighbours + own + weights["bias1"][:, None])
+
+    def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
+        hidden = dropout(hidden) if dropout else hidden
+        neighbours = self.aggregate.propagate_classes(_project(hidden, weights["left2"]))
+        own = _project(hidden, weights["right2"])  # [R, c, N]
+        return neighbours + own + weights["bias2"][:, :, None]
+
+
+@dataclass
+class GAT(Backbone):
+    """Velickovic et al.'s attention: concatenated heads, then one head for the classes."""
+
+    heads: int = 4
+
+    def __post_init__(self) -> None:
+        self.pattern = AttentionPattern.from_topology(self.topology, self.device)
+
+    def initial_weights(self, *, generator: torch.Generator) -> Weights:
+        d, h, c, heads = self.feature_dim, self.hidden_dim, self.num_classes, self.heads
+        # torch-geometric draws the heads as one d x (heads h) matrix: its bound is kept here.
+        weight1 = _glorot(d, heads * h, generator=generator)
+        return {
+            "weight1": weight1.view(d, heads, h).permute(1, 0, 2).contiguous(),  # [H, d, h]
+            "source1": _glorot(heads, h, generator=generator),
+            "target1": _glorot(heads, h, generator=generator),
+            "bias1": torch.zeros(heads * h),
+            "weight2": _glorot(heads * h, c, generator=generator),
+            "source2": _glorot(1, c, generator=generator)[0],
+            "target2": _glorot(1, c, generator=generator)[0],
+            "bias2": torch.zeros(c),
+        }
+
+    def hidden(self, weights: Weights, x: PropagatedFeatures) -> Tensor:
+        outputs = []
+        for head in range(self.heads):
+            value = x.matmul(weights["weight1"][:, head])  # [R, N, h]
+            source = _scores(value, weights["source1"][:, head])
+            target = _scores(value, weights["target1"][:, head])
+            outputs.append(attend(self.pattern, source, target, value))
+        return F.selu(torch.cat(outputs, dim=2) + weights["bias1"][:, None])  # [R, N, H h]
+
+    def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
+        hidden = dropout(hidden) if dropout else hidden
+        value = torch.bmm(hidden, weights["weight2"])  # [R, N, c]
+        source = _scores(value, weights["source2"])
+        target = _scores(value, weights["target2"])
+        mixed = attend(self.pattern, source, target, value)
+        return mixed.transpose(1, 2) + weights["bias2"][:, :, None]
+
+
+def _project(hidden: Tensor, weight: Tensor) -> Tensor:
+    """hidden W, class-major.  [R, N, h], [R, h, c] -> [R, c, N]"""
+    return torch.bmm(weight.transpose(1, 2), hidden.transpose(1, 2))
+
+
+def _scores(value: Tensor, attention: Tensor) -> Tensor:  # [R, N, f], [R, f] -> [R, N]
+    return torch.bmm(value, attention[:, :, None])[:, :, 0]
+
+
+def _uniform(*shape: int, fan_in: int, generator: torch.Generator) -> Tensor:
+    """U(-b, b) with b = 1 / sqrt(fan_in): torch's own linear layer."""
+    return (2 * torch.rand(shape, generator=generator) - 1) / math.sqrt(fan_in)
+
+
+def _glorot(rows: int, columns: int, *, generator: torch.Generator) -> Tensor:
+    """U(-b, b) with b = sqrt(6 / (rows + columns))."""
+    bound = math.sqrt(6 / (rows + columns))
+    return (2 * torch.rand(rows, columns, generator=generator) - 1) * bound

@@ -1,0 +1,80 @@
+"""Proofs by enumeration: the exact worst-case privacy loss of the mechanisms, for small inputs.
+
+A mechanism is epsilon-LDP if and only if, for every output y and every two inputs x1 and x2,
+log p(y | x1) - log p(y | x2) <= epsilon.  The corners of [alpha, beta]^d are the worst inputs: a
+bit's probability is affine in its feature, and Laplace's loss grows with the L1 distance.
+
+    mechanism = MultiBit(epsilon=1.0, num_features=4)
+    worst_log_ratio(partial(bit_outputs, mechanism), corners(mechanism))  # 1.0
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import torch
+
+from lpgnn.privacy.labels import RandomizedResponse
+from lpgnn.privacy.mechanisms import BitMechanism, FeatureMechanism, Laplace
+
+Input = TypeVar("Input")
+Output = TypeVar("Output", bound=Hashable)
+Vector = tuple[float, ...]
+
+
+def worst_log_ratio(
+    log_probabilities: Callable[[Input], Mapping[Output, float]], inputs: Iterable[Input]
+) -> float:
+    """max log p(y | x1) / p(y | x2) over all outputs y and pairs of inputs: the exact epsilon.
+
+    ``log_probabilities`` maps an input to the log-probability (or log-density) of every output it
+    can give; an output that only one of two inputs can give makes the ratio infinite.
+    """
+    tables = [log_probabilities(x) for x in inputs]
+    outputs = set().union(*tables)
+    return max(
+        max(column) - min(column)
+        for column in ([table.get(y, -math.inf) for table in tables] for y in outputs)
+    )
+
+
+def corners(mechanism: FeatureMechanism) -> list[Vector]:
+    """The 2^d extreme feature vectors."""
+    return list(itertools.product((mechanism.alpha, mechanism.beta), repeat=mechanism.num_features))
+
+
+def bit_outputs(mechanism: BitMechanism, x: Sequence[float]) -> dict[tuple[int, ...], float]:
+    """log p(x* | x) of Algorithm 1 for every x* in {-1, 0, 1}^d with m non-zeros."""
+    d, m = mechanism.num_features, mechanism.m
+    one = mechanism.bit_probability(torch.tensor(x, dtype=torch.float64)).tolist()
+    table = {}
+    for subset in itertools.combinations(range(d), m):
+        for bits in itertools.product((-1, 1), repeat=m):
+            output = [0] * d
+            log_probability = -math.log(math.comb(d, m))
+            for i, bit in zip(subset, bits, strict=True):
+                output[i] = bit
+                log_probability += math.log(one[i] if bit == 1 else 1 - one[i])
+            table[tuple(output)] = log_probability
+    return table
+
+
+def label_outputs(response: RandomizedResponse, label: int) -> dict[int, float]:
+    """log p(y' | y) of randomized response for every y'."""
+    keep, flip = math.log(response.keep_probability()), math.log(response.flip_probability())
+    return {y: keep if y == label else flip for y in range(response.num_classes)}
+
+
+def laplace_outputs(mechanism: Laplace, x: Sequence[float]) -> dict[Vector, float]:
+    """The log-density of Laplace noise around x, at the corners.
+
+    log p(y | x) = -|y - x|_1 / scale - d log(2 scale).  By the triangle inequality the ratio of
+    two inputs is largest at one of them, so no output outside the corners is worse.
+    """
+    scale = mechanism.scale()
+    constant = -mechanism.num_features * math.log(2 * scale)
+    return {
+        y: constant - sum(abs(a - b) for a, b in zip(y, x, strict=True)) / scale
+        for y in corners(mechanism)
+    }

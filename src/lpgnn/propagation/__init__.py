@@ -1,0 +1,10 @@
+"""KProp and the sparse operators of a graph."""
+
+from lpgnn.propagation.features import PropagatedFeatures as PropagatedFeatures
+from lpgnn.propagation.features import propagated_features as propagated_features
+from lpgnn.propagation.operators import Aggregator as Aggregator
+from lpgnn.propagation.operators import Operator as Operator
+from lpgnn.propagation.operators import aggregation as aggregation
+from lpgnn.propagation.operators import kprop_operator as kprop_operator
+from lpgnn.propagation.operators import normalised_adjacency as normalised_adjacency
+from lpgnn.propagation.operators import with_self_loops as with_self_loops

@@ -1,0 +1,126 @@
+"""The first layer's input P^K X', kept as a product and never formed where reports are sparse.
+
+Reports are X' = s B + o 11^T.  A first layer needs P^K X' W only, and
+P^K X' W = P^K (s B W + o 1 (1^T W)): project first (d -> h), then propagate N x h.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from lpgnn.data.sparse import CsrMatrix
+from lpgnn.privacy.reports import FeatureReports
+from lpgnn.propagation.operators import Operator, torch_csr
+
+
+class PropagatedFeatures(Protocol):
+    """P^K X' of R runs as a linear map on weights."""
+
+    def matmul(self, weight: Tensor) -> Tensor:
+        """P^K X' W.  [R, d, h] -> [R, N, h]"""
+        ...
+
+    def dense(self) -> Tensor:
+        """P^K X' itself, for backbones that need it.  -> [R, N, d]"""
+        ...
+
+
+class FactoredFeatures:
+    """Sparse reports: project, then propagate."""
+
+    def __init__(
+        self, reports: Sequence[FeatureReports], operator: Operator, steps: int, device: torch.device
+    ) -> None:
+        self.operator, self.steps = operator, steps
+        self.offsets = [r.offset for r in reports]
+        self.sent, self.sent_transposed = [], []
+        built: dict[int, tuple[Tensor, Tensor]] = {}
+        for report in reports:
+            if id(report.sent) not in built:  # runs with clean features share one matrix
+                scaled = _scaled(report)
+                built[id(report.sent)] = (
+                    torch_csr(scaled, device),
+                    torch_csr(scaled.transpose(), device),
+                )
+            sent, transposed = built[id(report.sent)]
+            self.sent.append(sent)
+            self.sent_transposed.append(transposed)
+
+    def matmul(self, weight: Tensor) -> Tensor:
+        return self.operator.propagate(_Project.apply(weight, self), self.steps)
+
+    def dense(self) -> Tensor:
+        offsets = torch.tensor(self.offsets, device=self.sent[0].device)[:, None, None]
+        rectified = torch.stack([sent.to_dense() for sent in self.sent]) + offsets
+        return self.operator.propagate(rectified, self.steps)
+
+
+class DenseFeatures:
+    """Dense reports: P^K X' is formed once, in place and by column blocks, then multiplied.
+
+    Projecting first would read the same N x d numbers each epoch and propagate on top of it.
+    """
+
+    def __init__(
+        self, reports: Sequence[FeatureReports], operator: Operator, steps: int, device: torch.device
+    ) -> None:
+        self.propagated = [_propagated(report, operator, steps, device) for report in reports]
+
+    def matmul(self, weight: Tensor) -> Tensor:
+        return torch.stack([x @ w for x, w in zip(self.propagated, weight, strict=True)])
+
+    def dense(self) -> Tensor:
+        return torch.stack(self.propagated)
+
+
+def propagated_features(
+    reports: Sequence[FeatureReports], operator: Operator, steps: int, device: torch.device
+) -> PropagatedFeatures:
+    """Choose the cheaper form: the factored one for sparse reports, one dense matrix otherwise."""
+    form = FactoredFeatures if all(r.is_sparse for r in reports) else DenseFeatures
+    return form(reports, operator, steps, device)
+
+
+def _scaled(report: FeatureReports) -> CsrMatrix:
+    sent = report.sent
+    assert isinstance(sent, CsrMatrix)
+    return CsrMatrix(sent.indptr, sent.indices, sent.values * report.scale, sent.shape)
+
+
+def _propagated(
+    report: FeatureReports, operator: Operator, steps: int, device: torch.device
+) -> Tensor:
+    assert isinstance(report.sent, Tensor)
+    nodes, features = report.sent.shape
+    out = torch.empty(nodes, features, device=device)
+    block = 256  # columns at a time: the working set of a block stays small beside the result
+    for start in range(0, features, block):
+        columns = report.sent[:, start : start + block].to(device, torch.float32)
+        columns = (columns * report.scale + report.offset).unsqueeze(0)  # [1, N, block]
+        out[:, start : start + block] = operator.propagate(columns, steps)[0]
+    return out
+
+
+class _Project(torch.autograd.Function):
+    """s B W + o 1 (1^T W), and its gradient s B^T G + o 1 (1^T G).  [R, d, h] -> [R, N, h]"""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, features: FactoredFeatures) -> Tensor:
+        ctx.features = features
+        return _affine(features.sent, features.offsets, weight)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        features = ctx.features
+        return _affine(features.sent_transposed, features.offsets, grad), None
+
+
+def _affine(matrices: list[Tensor], offsets: list[float], x: Tensor) -> Tensor:
+    out = x.new_empty(len(matrices), matrices[0].shape[0], x.shape[2])
+    for run, (matrix, offset) in enumerate(zip(matrices, offsets, strict=True)):
+        torch.mm(matrix, x[run], out=out[run])
+        if offset != 0.0:
+            out[run] += offset * x[run].sum(0)
+    return out

@@ -1,0 +1,148 @@
+"""Sparse operators of a graph, applied to batches of runs."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lpgnn.data.graph import Topology
+from lpgnn.data.sparse import CsrMatrix
+
+Aggregator = Literal["gcn", "mean"]
+
+# On a CPU the narrow class columns of several runs share one product: up to this many columns
+# a product costs little more than a single narrow one, beyond it the operand leaves the cache.
+_FOLDED_COLUMNS = 32
+
+
+def torch_csr(matrix: CsrMatrix, device: torch.device) -> Tensor:
+    """Hand a matrix to torch's own products; 32-bit indices halve the traffic of a product."""
+    with warnings.catch_warnings():
+        # torch says of every compressed tensor that the layout is in beta.
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+        return torch.sparse_csr_tensor(
+            matrix.indptr.to(torch.int32),
+            matrix.indices.to(torch.int32),
+            matrix.values,
+            size=matrix.shape,
+            device=device,
+            check_invariants=False,
+        )
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A sparse N x N matrix and its transpose, which the backward pass needs."""
+
+    matrix: Tensor  # [N, N] compressed rows
+    transposed: Tensor  # [N, N]; the same object where the matrix is symmetric
+
+    @classmethod
+    def from_csr(
+        cls, matrix: CsrMatrix, device: torch.device, *, symmetric: bool = False
+    ) -> "Operator":
+        forward = torch_csr(matrix, device)
+        return cls(forward, forward if symmetric else torch_csr(matrix.transpose(), device))
+
+    def propagate(self, x: Tensor, steps: int = 1) -> Tensor:
+        """Apply the operator ``steps`` times to node rows.  [R, N, h] -> [R, N, h]"""
+        return x if steps == 0 else _Power.apply(x, self, steps)  # type: ignore[no-any-return]
+
+    def propagate_classes(self, p: Tensor, steps: int = 1) -> Tensor:
+        """Apply the operator ``steps`` times to class rows.  [R, c, N] -> [R, c, N]
+
+        Class-major is the layout in which softmax runs along contiguous memory; it also lets
+        several runs share one product at no cost but the transposition both ways.
+        """
+        if steps == 0:
+            return p
+        return _ClassPower.apply(p, self, steps)  # type: ignore[no-any-return]
+
+
+def _power(matrix: Tensor, x: Tensor, steps: int) -> Tensor:  # [N, h] -> [N, h]
+    for _ in range(steps):
+        x = matrix @ x
+    return x
+
+
+def _power_runs(matrix: Tensor, x: Tensor, steps: int) -> Tensor:  # [R, N, h] -> [R, N, h]
+    runs, nodes, width = x.shape
+    if x.is_cuda:
+        wide = x.permute(1, 0, 2).reshape(nodes, runs * width)  # [N, R h]: one launch a step
+        return _power(matrix, wide, steps).view(nodes, runs, width).permute(1, 0, 2)
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    for run in range(runs):
+        torch.mm(matrix, _power(matrix, x[run], steps - 1), out=out[run])
+    return out
+
+
+def _power_classes(matrix: Tensor, p: Tensor, steps: int) -> Tensor:  # [R, c, N] -> [R, c, N]
+    runs, classes, nodes = p.shape
+    together = runs if p.is_cuda else max(1, _FOLDED_COLUMNS // classes)
+    out = torch.empty_like(p, memory_format=torch.contiguous_format)
+    for start in range(0, runs, together):
+        block = p[start : start + together].reshape(-1, nodes)  # [g c, N]
+        rows = _power(matrix, block.t().contiguous(), steps)  # [N, g c]
+        out[start : start + together].view(-1, nodes).copy_(rows.t())
+    return out
+
+
+class _Power(torch.autograd.Function):
+    """A^K x; its gradient is (A^T)^K g, so that no step keeps anything for the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, operator: Operator, steps: int) -> Tensor:
+        ctx.operator, ctx.steps = operator, steps
+        return _power_runs(operator.matrix, x, steps)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _power_runs(ctx.operator.transposed, grad.contiguous(), ctx.steps), None, None
+
+
+class _ClassPower(torch.autograd.Function):
+    """The same for class-major columns."""
+
+    @staticmethod
+    def forward(ctx: Any, p: Tensor, operator: Operator, steps: int) -> Tensor:
+        ctx.operator, ctx.steps = operator, steps
+        return _power_classes(operator.matrix, p, steps)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return _power_classes(ctx.operator.transposed, grad, ctx.steps), None, None
+
+
+def with_self_loops(topology: Topology) -> Topology:
+    """Give every node exactly one self-loop (GCN and GAT; existing loops count once)."""
+    nodes = torch.arange(topology.num_nodes)
+    edges = torch.cat([topology.edge_index(), torch.stack([nodes, nodes])], dim=1)
+    return Topology.from_edges(topology.num_nodes, edges)
+
+
+def normalised_adjacency(topology: Topology, aggregator: Aggregator) -> CsrMatrix:
+    """Edge weights of the GCN aggregator (paper Eq. gcn) or the mean; isolated nodes get zeros.
+
+    gcn: 1 / sqrt(|N(u)| |N(v)|), symmetric; mean: 1 / |N(v)| for the row's node v.
+    """
+    rows, columns = topology.row_indices(), topology.indices
+    degree = topology.indptr.diff().to(torch.float64)
+    if aggregator == "gcn":
+        values = (degree[rows] * degree[columns]).rsqrt()
+    else:
+        values = degree[rows].reciprocal()
+    shape = (topology.num_nodes, topology.num_nodes)
+    return CsrMatrix(topology.indptr, columns, values.to(torch.float32), shape)
+
+
+def aggregation(topology: Topology, aggregator: Aggregator, device: torch.device) -> Operator:
+    """The aggregator over the topology's neighbour lists as they are."""
+    matrix = normalised_adjacency(topology, aggregator)
+    return Operator.from_csr(matrix, device, symmetric=aggregator == "gcn")
+
+
+def kprop_operator(topology: Topology, aggregator: Aggregator, device: torch.device) -> Operator:
+    """One step of KProp (paper Algorithm 2): aggregation over N(v) - {v}."""
+    return aggregation(topology.without_self_loops(), aggregator, device)

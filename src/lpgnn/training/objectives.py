@@ -1,0 +1,105 @@
+"""Training and validation losses: cross entropy, forward correction, Drop.
+
+All of them read the model's logits class-major ([R, c, N]), the labels as collected, and a mask of
+the nodes that count, so that runs with different splits share one computation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lpgnn.privacy import Collected, RandomizedResponse
+from lpgnn.propagation import Operator
+
+Learner = Literal["drop", "forward", "cross_entropy"]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the losses compare with, for R runs."""
+
+    noisy: Tensor  # [R, 1, N] int64: y', 0 off the labelled nodes
+    denoised: Tensor  # [R, 1, N] int64: argmax of KProp(y'), 0 where nothing arrives
+    train: Tensor  # [R, N], 1.0 on training nodes
+    train_denoised: Tensor  # [R, N], 1.0 on training nodes that received any label
+    val: Tensor  # [R, N], 1.0 on validation nodes
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The losses of Algorithm 3, in its order; ``forward`` has no KProp, ``cross_entropy`` no T."""
+
+    learner: Learner
+    operator: Operator
+    steps: int  # K_y
+    keep: Tensor  # [R, 1, 1]: p(y' = y | y)
+    flip: Tensor  # [R, 1, 1]: p(y' = k | y) for one other k
+
+    def log_noisy(self, logits: Tensor) -> Tensor:
+        """log p(y'|x) from p(y|x) (paper Eq. p_yp).  [R, c, N] -> [R, c, N]
+
+        T is flip everywhere and keep on the diagonal, and p(y|x) sums to one.
+        """
+        if self.learner == "cross_entropy":
+            return logits.log_softmax(1)
+        return self._noisy(logits).log()
+
+    def _noisy(self, logits: Tensor) -> Tensor:
+        return self.flip + (self.keep - self.flip) * logits.softmax(1)
+
+    def training_loss(self, logits: Tensor, targets: Targets) -> Tensor:
+        """The loss that is minimised, a number for each run.  -> [R]"""
+        if self.steps == 0:
+            return _cross_entropy(self.log_noisy(logits), targets.noisy, targets.train)
+        propagated = self.operator.propagate_classes(self._noisy(logits), self.steps)
+        log_denoised = propagated.log_softmax(1)  # log p(y~|x) (paper Eq. p_yt)
+        return _cross_entropy(log_denoised, targets.denoised, targets.train_denoised)
+
+    def validation_loss(self, logits: Tensor, targets: Targets) -> Tensor:
+        """The loss that models are chosen by: against y' itself, whatever K_y.  -> [R]"""
+        return _cross_entropy(self.log_noisy(logits), targets.noisy, targets.val)
+
+
+def _cross_entropy(log_p: Tensor, target: Tensor, mask: Tensor) -> Tensor:
+    return -masked_mean(log_p.gather(1, target)[:, 0], mask)  # [R, c, N] -> [R]
+
+
+def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
+    """The mean over the nodes of a mask.  [R, N], [R, N] -> [R]
+
+    The sum comes first: a mean of ones is then one, not a rounding error above Acc* = 1.
+    """
+    return (x * mask).sum(1) / mask.sum(1)
+
+
+def make_objective(
+    collected: Sequence[Collected],
+    learner: Learner,
+    operator: Operator,
+    steps: int,
+    device: torch.device,
+) -> Objective:
+    responses = [RandomizedResponse(c.y_eps, c.num_classes) for c in collected]
+    keep = torch.tensor([r.keep_probability() for r in responses], device=device)
+    flip = torch.tensor([r.flip_probability() for r in responses], device=device)
+    return Objective(learner, operator, steps, keep[:, None, None], flip[:, None, None])
+
+
+def make_targets(
+    collected: Sequence[Collected], operator: Operator, steps: int, device: torch.device
+) -> Targets:
+    """Collect labels and masks of the runs, and denoise the labels with KProp."""
+    labels = torch.stack([c.labels for c in collected]).to(device)  # [R, N], -1 = unlabelled
+    train = torch.stack([c.train_mask for c in collected]).to(device)
+    val = torch.stack([c.val_mask for c in collected]).to(device)
+    noisy = labels.clamp(min=0)[:, None]  # [R, 1, N]
+    one_hot = torch.zeros(len(collected), collected[0].num_classes, labels.shape[1], device=device)
+    one_hot.scatter_(1, noisy, (labels >= 0)[:, None].to(one_hot.dtype))
+    received = operator.propagate_classes(one_hot, steps)  # [R, c, N]
+    mass, denoised = received.max(dim=1, keepdim=True)
+    # A node that no label reaches has no y~ to learn from: it takes no part in the loss.
+    informed = train & (mass[:, 0] > 0)
+    return Targets(noisy, denoised, *(mask.to(received.dtype) for mask in (train, informed, val)))

@@ -1,0 +1,207 @@
+"""Locally private GNN training (paper Algorithm 3), server side, for R runs side by side."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lpgnn.models import Backbone, Weights
+from lpgnn.models.dropout import Dropout
+from lpgnn.privacy import Collected, RandomizedResponse
+from lpgnn.propagation import Operator, propagated_features
+from lpgnn.training.adam import Adam
+from lpgnn.training.objectives import (
+    Learner,
+    Objective,
+    Targets,
+    make_objective,
+    make_targets,
+    masked_mean,
+)
+from lpgnn.training.selection import (
+    SELECTIONS,
+    EpochMetrics,
+    Keeper,
+    PaperRule,
+    ReleasedRule,
+    Selection,
+)
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What may differ between runs that train side by side."""
+
+    learning_rate: float
+    weight_decay: float
+    dropout: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: what the server collected, its hyper-parameters and its random streams."""
+
+    collected: Collected
+    hyperparameters: Hyperparameters
+    weights_generator: torch.Generator
+    dropout_generator: torch.Generator
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The epoch that a rule chose, and the model's predictions then."""
+
+    epoch: int  # from 1
+    qualified: bool  # False: no epoch kept within Acc*, the lowest loss was taken
+    predictions: Tensor  # [N] uint8
+    weights: Weights  # empty unless asked for
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The outcome of one run."""
+
+    history: dict[str, Tensor]  # each [T]: train_loss, dropout_train_acc, train_acc, val_*
+    selected: dict[Selection, Selected]
+
+    @property
+    def failed_epoch(self) -> int | None:
+        """The first epoch whose loss is not a number, if any."""
+        broken = ~(self.history["train_loss"].isfinite() & self.history["val_loss"].isfinite())
+        return int(broken.nonzero()[0, 0]) + 1 if bool(broken.any()) else None
+
+
+def train(
+    runs: Sequence[Run],
+    backbone: Backbone,
+    operator: Operator,
+    *,
+    learner: Learner,
+    x_steps: int,
+    y_steps: int,
+    max_epochs: int,
+    keep_weights: bool = False,
+    on_epoch: Callable[[], None] | None = None,
+) -> list[Trained]:
+    """Train runs on the same graph side by side; nothing that one run does reaches another.
+
+    operator: one step of KProp; y_steps is 0 unless the learner is Drop.
+    """
+    device = backbone.device
+    collected = [run.collected for run in runs]
+    x = propagated_features([c.features for c in collected], operator, x_steps, device)
+    targets = make_targets(collected, operator, y_steps, device)
+    objective = make_objective(collected, learner, operator, y_steps, device)
+    weights = _initial_weights(runs, backbone)
+    tuned = [run.hyperparameters for run in runs]
+    adam = Adam(
+        weights,
+        torch.tensor([t.learning_rate for t in tuned], device=device),
+        torch.tensor([t.weight_decay for t in tuned], device=device),
+    )
+    dropout = Dropout([t.dropout for t in tuned], [run.dropout_generator for run in runs])
+    bound = _accuracy_bound(collected, learner, device)
+    keepers: dict[Selection, Keeper] = {
+        "paper": Keeper(PaperRule(bound), len(runs), device),
+        "released": Keeper(ReleasedRule(bound), len(runs), device),
+    }
+
+    history = []
+    hidden = backbone.hidden(weights, x)
+    for epoch in range(1, max_epochs + 1):
+        logits = backbone.logits(weights, hidden, dropout)  # [R, c, N]
+        loss = objective.training_loss(logits, targets)  # [R]
+        # The runs share no weight, so the gradient of the sum is each run's own gradient.
+        gradients = torch.autograd.grad(loss.sum(), list(weights.values()))
+        adam.step(dict(zip(weights, gradients, strict=True)))
+        hidden = backbone.hidden(weights, x)  # for the evaluation and the next step
+        with torch.no_grad():
+            metrics, predictions = _evaluate(
+                backbone, weights, hidden, objective, targets, loss, logits
+            )
+        state = {"predictions": predictions} | (weights if keep_weights else {})
+        for keeper in keepers.values():
+            keeper.watch(epoch, metrics, {name: t.detach() for name, t in state.items()})
+        history.append(metrics)
+        if on_epoch is not None:
+            on_epoch()
+    return _outcomes(history, keepers, len(runs))
+
+
+def _initial_weights(runs: Sequence[Run], backbone: Backbone) -> Weights:
+    drawn = [backbone.initial_weights(generator=run.weights_generator) for run in runs]
+    return {
+        name: torch.stack([w[name] for w in drawn]).to(backbone.device).requires_grad_()
+        for name in drawn[0]
+    }
+
+
+def _accuracy_bound(
+    collected: Sequence[Collected], learner: Learner, device: torch.device
+) -> Tensor:
+    """Acc* of each run; the cross-entropy baseline takes its labels for clean ones.  -> [R]"""
+    if learner == "cross_entropy":
+        return torch.ones(len(collected), device=device)
+    responses = [RandomizedResponse(c.y_eps, c.num_classes) for c in collected]
+    return torch.tensor([r.keep_probability() for r in responses], device=device)
+
+
+def _evaluate(
+    backbone: Backbone,
+    weights: Weights,
+    hidden: Tensor,
+    objective: Objective,
+    targets: Targets,
+    train_loss: Tensor,
+    train_logits: Tensor,
+) -> tuple[EpochMetrics, Tensor]:
+    """Measure the updated model without dropout, as far as the server can."""
+    logits = backbone.logits(weights, hidden, None)  # [R, c, N]
+    predictions = predict(logits)  # [R, N]
+    noisy = targets.noisy[:, 0]
+    correct = predictions == noisy
+    correct_in_training = predict(train_logits) == noisy
+    return EpochMetrics(
+        train_loss=train_loss.detach(),
+        dropout_train_acc=masked_mean(correct_in_training, targets.train),
+        train_acc=masked_mean(correct, targets.train),
+        val_loss=objective.validation_loss(logits, targets),
+        val_acc=masked_mean(correct, targets.val),
+    ), predictions
+
+
+def predict(logits: Tensor) -> Tensor:
+    """The likeliest class.  [R, c, N] -> [R, N]
+
+    argmax along a short, strided dimension takes longer on a CPU than the whole of training.
+    """
+    top = logits.amax(1)
+    small = torch.uint8 if logits.shape[1] <= 256 else torch.int32
+    predictions = torch.zeros(top.shape, dtype=small, device=logits.device)
+    for k in range(logits.shape[1] - 1, 0, -1):
+        predictions.masked_fill_((logits[:, k] == top) & (logits[:, k] > logits[:, 0]), k)
+    return predictions
+
+
+def _outcomes(
+    history: Sequence[EpochMetrics], keepers: dict[Selection, Keeper], runs: int
+) -> list[Trained]:
+    """Bring everything to the host, once, and take the runs apart."""
+    names = ("train_loss", "dropout_train_acc", "train_acc", "val_loss", "val_acc")
+    columns = {
+        name: torch.stack([getattr(metrics, name) for metrics in history]).cpu() for name in names
+    }  # [T, R]
+    outcomes = []
+    for run in range(runs):
+        selected: dict[Selection, Selected] = {}
+        for selection in SELECTIONS:
+            keeper = keepers[selection]
+            kept = {name: tensor[run].cpu() for name, tensor in keeper.kept.items()}
+            predictions = kept.pop("predictions")
+            selected[selection] = Selected(
+                int(keeper.epoch[run]), bool(keeper.rule.qualified[run]), predictions, kept
+            )
+        own = {name: column[:, run] for name, column in columns.items()}
+        outcomes.append(Trained(own, selected))
+    return outcomes

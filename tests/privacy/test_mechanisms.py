@@ -1,0 +1,373 @@
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import kstest
+from torch import Tensor
+
+from lpgnn.data.sparse import CsrMatrix
+from lpgnn.errors import InputError
+from lpgnn.privacy import mechanisms
+from lpgnn.privacy.mechanisms import (
+    MECHANISMS,
+    AnalyticGaussian,
+    FeatureMechanism,
+    Laplace,
+    MultiBit,
+    OneBit,
+    dense_chunks,
+)
+
+from .pvalues import ALPHA, moments_p_value, seeded
+
+mpmath: Any = pytest.importorskip("mpmath", reason="comes with torch, by way of sympy")
+
+NODES = 100_000
+
+
+def repeated(x: list[float], n: int = NODES) -> CsrMatrix:
+    """n nodes with the same features."""
+    return CsrMatrix.from_dense(torch.tensor(x).expand(n, -1))
+
+
+def random_features(n: int = 50, d: int = 30) -> CsrMatrix:
+    dense = torch.rand(n, d, generator=seeded(5))
+    return CsrMatrix.from_dense(torch.where(dense > 0.7, dense, 0.0))
+
+
+def sent_dense(mechanism: FeatureMechanism, features: CsrMatrix, seed: int = 0) -> Tensor:
+    sent = mechanism.perturb(features, generator=seeded(seed)).sent
+    return sent.to_dense() if isinstance(sent, CsrMatrix) else sent
+
+
+class WithoutCoth(MultiBit):
+    """Broken: the rectifier leaves out (e^z + 1) / (e^z - 1)."""
+
+    def scale(self) -> float:
+        return self.num_features * self.width / (2 * self.m)
+
+
+class ForgetsSampling(MultiBit):
+    """Broken: the rectifier leaves out d / m."""
+
+    def scale(self) -> float:
+        return super().scale() * self.m / self.num_features
+
+
+class DoubleBudgetBits(OneBit):
+    """Broken: bits are drawn with twice the budget that the rectifier assumes."""
+
+    def bit_probability(self, x: Tensor) -> Tensor:
+        return OneBit(2 * self.epsilon, self.num_features).bit_probability(x)
+
+
+class NarrowLaplace(Laplace):
+    """Broken: 5 % too little noise."""
+
+    def noise(self, shape: torch.Size, *, generator: torch.Generator) -> Tensor:
+        return 0.95 * super().noise(shape, generator=generator)
+
+
+class ShiftedGaussian(AnalyticGaussian):
+    """Broken: a bias of a twentieth of sigma."""
+
+    def noise(self, shape: torch.Size, *, generator: torch.Generator) -> Tensor:
+        return super().noise(shape, generator=generator) + self.sigma() / 20
+
+
+def moments_of(mechanism: FeatureMechanism, x: list[float]) -> float:
+    rectified = mechanism.perturb(repeated(x), generator=seeded()).rectified()
+    clean = torch.tensor(x)
+    return moments_p_value(rectified, clean, mechanism.variance(clean))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "x"),
+    [
+        (MultiBit(1.0, 4), [0.0, 0.25, 1.0, 0.6]),
+        (MultiBit(5.0, 4), [0.0, 0.25, 1.0, 0.6]),  # m = 2
+        (MultiBit(1.0, 9), [0.0, 0.25, 1.0, 0.6, 0.0, 0.0, 0.0, 0.0, 0.1]),  # redrawn repeats
+        (MultiBit(3.0, 4, num_samples=3), [0.0, 0.25, 1.0, 0.6]),
+        (MultiBit(2.0, 3, alpha=-1.0, beta=2.0), [-1.0, 0.0, 1.7]),
+        (OneBit(2.0, 4), [0.0, 0.25, 1.0, 0.6]),
+        (OneBit(2.0, 3, alpha=-1.0, beta=2.0), [-1.0, 0.0, 1.7]),
+        (Laplace(2.0, 3), [0.0, 0.25, 1.0]),
+        (Laplace(2.0, 2, alpha=-1.0, beta=2.0), [-1.0, 1.7]),
+        (AnalyticGaussian(2.0, 3), [0.0, 0.25, 1.0]),
+        (AnalyticGaussian(2.0, 2, alpha=-1.0, beta=2.0, delta=1e-3), [-1.0, 1.7]),
+    ],
+    ids=repr,
+)
+def test_rectified_reports_are_unbiased_with_the_stated_variance(
+    mechanism: FeatureMechanism, x: list[float]
+) -> None:
+    assert moments_of(mechanism, x) > ALPHA
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        WithoutCoth(1.0, 4),
+        ForgetsSampling(1.0, 4),
+        DoubleBudgetBits(2.0, 4),
+        NarrowLaplace(2.0, 4),
+        ShiftedGaussian(2.0, 4),
+    ],
+    ids=lambda broken: type(broken).__name__,
+)
+def test_the_moment_check_rejects_broken_mechanisms(broken: FeatureMechanism) -> None:
+    assert moments_of(broken, [0.0, 0.25, 1.0, 0.6]) < ALPHA
+
+
+def test_laplace_and_gaussian_noise_have_their_distributions() -> None:
+    shape = torch.Size([50_000])
+    laplace, gaussian = Laplace(2.0, 3), AnalyticGaussian(2.0, 3)
+    laplace_noise = laplace.noise(shape, generator=seeded()) / laplace.scale()
+    gaussian_noise = gaussian.noise(shape, generator=seeded()) / gaussian.sigma()
+    assert kstest(laplace_noise.numpy(), "laplace").pvalue > ALPHA
+    assert kstest(gaussian_noise.numpy(), "norm").pvalue > ALPHA
+    # The same variance with the other shape is told apart.
+    assert kstest(gaussian_noise.numpy() * math.sqrt(2), "laplace").pvalue < ALPHA
+    assert kstest(laplace_noise.numpy() / math.sqrt(2), "norm").pvalue < ALPHA
+
+
+def test_multi_bit_by_hand() -> None:
+    # e^eps = 3 and m = 1: p(0) = 1/4, p(1/2) = 1/2, p(1) = 3/4 and coth(eps / 2) = 2
+    mechanism = MultiBit(math.log(3), 4)
+    x = torch.tensor([0.0, 0.5, 1.0])
+    half = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
+    torch.testing.assert_close(mechanism.bit_probability(x), half)
+    assert mechanism.m == 1
+    assert mechanism.parameters() == {"m": 1.0}
+    assert mechanism.scale() == pytest.approx(4.0)  # 4 / 2 * 2
+    assert mechanism.offset() == 0.5
+    expected = torch.tensor([3.75, 4.0, 3.75], dtype=torch.float64)  # 4 (1/2 * 2)^2 - (x - 1/2)^2
+    torch.testing.assert_close(mechanism.variance(x), expected)
+
+
+def test_laplace_and_gaussian_parameters_by_hand() -> None:
+    assert Laplace(0.5, 3, alpha=-1.0).parameters() == {"scale": 12.0}  # 2 * 3 / 0.5
+    gaussian = AnalyticGaussian(1.0, 9)
+    single = AnalyticGaussian(1.0, 1)
+    assert gaussian.sigma() == pytest.approx(3 * single.sigma())  # sensitivity sqrt(9)
+    assert gaussian.parameters() == {"sigma": gaussian.sigma(), "delta": 1e-10}
+
+
+@pytest.mark.parametrize("z", [1e-6, 1e-3, 1.0, 30.0, 100.0, 1000.0])
+def test_bits_are_stable_for_extreme_budgets(z: float) -> None:
+    mechanism = MultiBit(4 * z, 10, num_samples=4)
+    with mpmath.workdps(500):
+        low = 1 / (mpmath.exp(z) + 1)
+        coth = mpmath.coth(mpmath.mpf(z) / 2)
+        expected_low, expected_high = float(low), float(1 - low)
+        scale, difference = float(10 * coth / 8), float(1 / coth)
+    at_low, at_high = mechanism.bit_probability(torch.tensor([0.0, 1.0])).tolist()
+    assert at_low == pytest.approx(expected_low, rel=1e-12)
+    assert at_high == pytest.approx(expected_high, rel=1e-12)
+    assert 0 <= at_low <= at_high <= 1
+    # The signal is the difference: at z = 1e-6 it is 5e-7 and must survive the rounding.
+    assert at_high - at_low == pytest.approx(difference, rel=1e-9)
+    assert mechanism.scale() == pytest.approx(scale, rel=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 2.18, 4.3, 4.4, 9.0, 21.8, 50.0, 400.0])
+@pytest.mark.parametrize("d", [1, 5, 100])
+def test_optimal_m_against_brute_force(epsilon: float, d: int) -> None:
+    middle = torch.tensor(0.5)  # where the variance is largest
+    worst = [float(MultiBit(epsilon, d, num_samples=m).variance(middle)) for m in range(1, d + 1)]
+    best = 1 + worst.index(min(worst))
+    # The paper rounds eps / z* down, so the integer optimum is m* or the next.
+    assert best - MultiBit(epsilon, d).m in (0, 1)
+    if epsilon in (0.01, 1.0, 2.18, 21.8):  # multiples of z*, or below it
+        assert best == MultiBit(epsilon, d).m
+
+
+def test_the_constant_of_the_optimal_m() -> None:
+    z = float(mpmath.findroot(lambda z: mpmath.sinh(z) / 2 - z, 2))  # the paper's stationary point
+    assert round(z, 2) == 2.18
+    assert [MultiBit(e, 100).m for e in (0.01, 2.18, 4.35, 4.37, 6.55)] == [1, 1, 1, 2, 3]
+    assert MultiBit(1000.0, 7).m == 7
+
+
+def test_multi_bit_sends_exactly_m_signs_a_node() -> None:
+    reports = MultiBit(7.0, 30).perturb(random_features(), generator=seeded())  # m = 3
+    assert isinstance(reports.sent, CsrMatrix)
+    assert reports.sent.indptr.tolist() == list(range(0, 151, 3))
+    assert set(reports.sent.values.tolist()) == {-1.0, 1.0}
+    assert reports.is_sparse
+
+
+def test_one_bit_sends_a_sign_for_every_entry() -> None:
+    reports = OneBit(7.0, 30).perturb(random_features(), generator=seeded())
+    assert isinstance(reports.sent, Tensor)
+    assert reports.sent.dtype == torch.int8
+    assert set(reports.sent.flatten().tolist()) == {-1, 1}
+    assert not reports.is_sparse
+
+
+def test_multi_bit_with_all_dimensions_is_one_bit() -> None:
+    x = torch.tensor([0.0, 0.3, 1.0])
+    multi, one = MultiBit(2.0, 3, num_samples=3), OneBit(2.0, 3)
+    assert multi.scale() == one.scale()
+    assert multi.m == one.m
+    torch.testing.assert_close(multi.variance(x), one.variance(x))
+    torch.testing.assert_close(multi.bit_probability(x), one.bit_probability(x))
+
+
+def test_multi_bit_never_reads_an_unsampled_entry() -> None:
+    features = CsrMatrix.from_dense(torch.rand(200, 20, generator=seeded(3)) * 0.9 + 0.1)
+    mechanism = MultiBit(5.0, 20)  # m = 2
+    before = mechanism.perturb(features, generator=seeded()).sent
+    assert isinstance(before, CsrMatrix)
+    sampled = torch.zeros(200, 20, dtype=torch.bool)
+    sampled[before.row_indices(), before.indices] = True
+    # NaN in every entry that was not sampled: reading one would fail the range check, and so
+    # does NaN in a single sampled one.
+    poisoned = features.values.clone()
+    poisoned[~sampled.flatten()] = math.nan
+    after = mechanism.perturb(
+        dataclasses.replace(features, values=poisoned), generator=seeded()
+    ).sent
+    assert isinstance(after, CsrMatrix)
+    assert torch.equal(after.indices, before.indices)
+    assert torch.equal(after.values, before.values)
+
+    poisoned[sampled.flatten().nonzero()[17]] = math.nan
+    with pytest.raises(InputError, match="features=nan"):
+        mechanism.perturb(dataclasses.replace(features, values=poisoned), generator=seeded())
+
+
+def test_multi_bit_looks_up_m_entries_a_node() -> None:
+    looked_up: list[int] = []
+
+    class Spy(CsrMatrix):
+        def lookup(self, rows: Tensor, columns: Tensor) -> Tensor:
+            looked_up.append(columns.numel())
+            return super().lookup(rows, columns)
+
+        def to_dense(self) -> Tensor:
+            raise AssertionError("the whole matrix was read")
+
+    features = random_features()
+    spy = Spy(features.indptr, features.indices, features.values, features.shape)
+    MultiBit(7.0, 30).perturb(spy, generator=seeded())
+    assert looked_up == [50 * 3]
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_reports_are_a_function_of_the_seed(name: str) -> None:
+    features = random_features()
+    mechanism = MECHANISMS[name](7.0, 30)
+    first = sent_dense(mechanism, features, seed=0)
+    assert torch.equal(first, sent_dense(mechanism, features, seed=0))
+    assert not torch.equal(first, sent_dense(mechanism, features, seed=1))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_perturbing_changes_neither_features_nor_mechanism(name: str) -> None:
+    features = random_features()
+    copies = [t.clone() for t in (features.indptr, features.indices, features.values)]
+    mechanism = MECHANISMS[name](7.0, 30)
+    fields = dataclasses.asdict(mechanism)
+    generator = seeded()
+    one = mechanism.perturb(features, generator=generator)
+    two = mechanism.perturb(features, generator=generator)
+    assert dataclasses.asdict(mechanism) == fields
+    assert not torch.equal(one.rectified(), two.rectified())
+    for before, after in zip(
+        copies, (features.indptr, features.indices, features.values), strict=True
+    ):
+        assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("x", [[0.0], [1.0], [0.0, 0.0, 0.0]])
+def test_single_features_and_empty_rows(name: str, x: list[float]) -> None:
+    mechanism = MECHANISMS[name](3.0, len(x))
+    assert moments_of(mechanism, x) > ALPHA
+
+
+@pytest.mark.parametrize("name", ["1b", "lp", "ag"])
+def test_dense_mechanisms_in_many_chunks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mechanisms, "CHUNK_ENTRIES", 64)
+    features = random_features(n=7)
+    # A budget this large leaves the features all but as they are, in their places.
+    mechanism = MECHANISMS[name](1e9, 30)
+    rectified = mechanism.perturb(features, generator=seeded()).rectified()
+    clean = features.to_dense()
+    if name == "1b":
+        # A bit is certain only at the ends of the range.
+        assert torch.equal(rectified[clean == 0], clean[clean == 0])
+    else:
+        torch.testing.assert_close(rectified, clean, atol=1e-2, rtol=0)
+    blocks = list(dense_chunks(features))
+    assert [len(block) for _, block in blocks] == [2, 2, 2, 1]
+    assert torch.equal(torch.cat([block for _, block in blocks]).float(), clean)
+
+
+def test_chunks_of_one_bit_draw_what_one_block_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    features = random_features()
+    whole = sent_dense(OneBit(20.0, 30), features)
+    monkeypatch.setattr(mechanisms, "CHUNK_ENTRIES", 64)
+    assert torch.equal(sent_dense(OneBit(20.0, 30), features), whole)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 1e-40])
+def test_a_budget_must_be_positive_and_finite(name: str, epsilon: float) -> None:
+    with pytest.raises(InputError, match="x_eps="):
+        MECHANISMS[name](epsilon, 3)
+
+
+@pytest.mark.parametrize(
+    ("setting", "build"),
+    [
+        ("num_features", lambda: Laplace(1.0, 0)),
+        ("alpha", lambda: Laplace(1.0, 3, alpha=1.0, beta=1.0)),
+        ("alpha", lambda: Laplace(1.0, 3, alpha=math.nan)),
+        ("num_samples", lambda: MultiBit(1.0, 3, num_samples=0)),
+        ("num_samples", lambda: MultiBit(1.0, 3, num_samples=4)),
+        ("delta", lambda: AnalyticGaussian(1.0, 3, delta=0.0)),
+        ("delta", lambda: AnalyticGaussian(1.0, 3, delta=math.nan)),
+    ],
+)
+def test_bad_settings_are_named(setting: str, build: Any) -> None:
+    with pytest.raises(InputError) as caught:
+        build()
+    assert caught.value.setting == setting
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan])
+def test_features_outside_the_range_are_refused(name: str, bad: float) -> None:
+    with pytest.raises(InputError, match=r"features=.*\[0\.0, 1\.0\]"):
+        MECHANISMS[name](1.0, 1).perturb(
+            CsrMatrix.from_dense(torch.tensor([[bad]])), generator=seeded()
+        )
+    with pytest.raises(InputError, match="1 columns"):
+        MECHANISMS[name](1.0, 2).perturb(repeated([0.5], 1), generator=seeded())
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_absent_entries_count_as_zero_in_the_range_check(name: str) -> None:
+    mechanism = MECHANISMS[name](1.0, 1, alpha=0.5, beta=1.0)
+    with pytest.raises(InputError, match="features=0"):
+        mechanism.perturb(repeated([0.0], 1), generator=seeded())
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_bounds_that_float32_rounds_are_in_range(name: str) -> None:
+    # As float32, 0.1 lies above and 0.7 below its decimal value.
+    mechanism = MECHANISMS[name](1.0, 2, alpha=-0.7, beta=0.1)
+    mechanism.perturb(repeated([-0.7, 0.1], 20), generator=seeded())
+
+
+def test_names_are_the_registry_keys() -> None:
+    assert {name: kind.name for name, kind in MECHANISMS.items()} == {
+        "mb": "mb",
+        "1b": "1b",
+        "lp": "lp",
+        "ag": "ag",
+    }
