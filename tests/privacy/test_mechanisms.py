@@ -164,11 +164,11 @@ def test_bits_are_stable_for_extreme_budgets(z: float) -> None:
         expected_low, expected_high = float(low), float(1 - low)
         scale, difference = float(10 * coth / 8), float(1 / coth)
     at_low, at_high = mechanism.bit_probability(torch.tensor([0.0, 1.0])).tolist()
-    assert at_low == pytest.approx(expected_low, rel=1e-12)
+    assert at_low == pytest.approx(expected_low, rel=1e-12, abs=0)
     assert at_high == pytest.approx(expected_high, rel=1e-12)
     assert 0 <= at_low <= at_high <= 1
     # The signal is the difference: at z = 1e-6 it is 5e-7 and must survive the rounding.
-    assert at_high - at_low == pytest.approx(difference, rel=1e-9)
+    assert at_high - at_low == pytest.approx(difference, rel=1e-9, abs=0)
     assert mechanism.scale() == pytest.approx(scale, rel=1e-12)
 
 
@@ -362,6 +362,14 @@ def test_bounds_that_float32_rounds_are_in_range(name: str) -> None:
     # As float32, 0.1 lies above and 0.7 below its decimal value.
     mechanism = MECHANISMS[name](1.0, 2, alpha=-0.7, beta=0.1)
     mechanism.perturb(repeated([-0.7, 0.1], 20), generator=seeded())
+
+
+def test_rounded_bounds_do_not_cost_privacy() -> None:
+    # An x just outside the range must not push a bit beyond its worst-case probability.
+    mechanism = MultiBit(20.0, 1, alpha=-0.7, beta=0.1)
+    exact = mechanism.bit_probability(torch.tensor([-0.7, 0.1], dtype=torch.float64))
+    beyond = mechanism.bit_probability(torch.tensor([-0.7 - 1e-7, 0.1 + 1e-7], dtype=torch.float64))
+    assert torch.equal(exact, beyond)
 
 
 def test_names_are_the_registry_keys() -> None:

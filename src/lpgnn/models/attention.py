@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lpgnn.data.graph import Topology
-from lpgnn.propagation import with_self_loops
+from lpgnn.propagation.operators import multiply_into, with_self_loops
 
 _SLOPE = 0.2  # of the leaky ReLU on the scores, as in the GAT paper and torch-geometric
 
@@ -65,7 +65,7 @@ class _Attend(torch.autograd.Function):
             weight = score.sub_(shift.index_select(0, pattern.rows)).exp_()
             total = (pattern.matrix(weight) @ ones)[:, 0]  # [N], at least 1
             weight.div_(total.index_select(0, pattern.rows))
-            torch.mm(pattern.matrix(weight), value[run], out=out[run])
+            multiply_into(out[run], pattern.matrix(weight), value[run])
             weights.append(weight)
             slopes.append(positive)
         ctx.pattern, ctx.weights, ctx.slopes = pattern, weights, slopes
@@ -93,5 +93,5 @@ class _Attend(torch.autograd.Function):
             mirrored = d_score.index_select(0, pattern.mirror)
             d_source[run] = (pattern.matrix(mirrored) @ ones)[:, 0]
             transposed = pattern.matrix(weight.index_select(0, pattern.mirror))
-            torch.mm(transposed, grad[run], out=d_value[run])
+            multiply_into(d_value[run], transposed, grad[run])
         return d_source, d_target, d_value, None

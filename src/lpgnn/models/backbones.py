@@ -3,7 +3,8 @@
 A backbone works on R runs at once: every weight and every activation has a leading run
 dimension, and nothing mixes runs.  ``hidden`` is the first layer: nothing in it is random, so an
 epoch's evaluation and the next epoch's training step share it; dropout comes at the head of
-``logits``.  Initial weights follow torch-geometric's layers.
+``logits``.  SELU works in place: torch then computes its gradient from the result, without a second
+exponential.  Initial weights follow torch-geometric's layers.
 """
 
 import math
@@ -65,7 +66,7 @@ class GCN(Backbone):
 
     def hidden(self, weights: Weights, x: PropagatedFeatures) -> Tensor:
         mixed = self.aggregate.propagate(x.matmul(weights["weight1"]))  # [R, N, h]
-        return F.selu(mixed + weights["bias1"][:, None])
+        return F.selu(mixed + weights["bias1"][:, None], inplace=True)
 
     def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
         hidden = dropout(hidden) if dropout else hidden
@@ -93,7 +94,7 @@ class GraphSAGE(Backbone):
     def hidden(self, weights: Weights, x: PropagatedFeatures) -> Tensor:
         neighbours = self.aggregate.propagate(x.matmul(weights["left1"]))  # [R, N, h]
         own = x.matmul(weights["right1"])  # [R, N, h]
-        return F.selu(neighbours + own + weights["bias1"][:, None])
+        return F.selu(neighbours + own + weights["bias1"][:, None], inplace=True)
 
     def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
         hidden = dropout(hidden) if dropout else hidden
@@ -133,11 +134,12 @@ class GAT(Backbone):
             source = _scores(value, weights["source1"][:, head])
             target = _scores(value, weights["target1"][:, head])
             outputs.append(attend(self.pattern, source, target, value))
-        return F.selu(torch.cat(outputs, dim=2) + weights["bias1"][:, None])  # [R, N, H h]
+        mixed = torch.cat(outputs, dim=2) + weights["bias1"][:, None]  # [R, N, H h]
+        return F.selu(mixed, inplace=True)
 
     def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
         hidden = dropout(hidden) if dropout else hidden
-        value = torch.bmm(hidden, weights["weight2"])  # [R, N, c]
+        value = _project(hidden, weights["weight2"]).transpose(1, 2).contiguous()  # [R, N, c]
         source = _scores(value, weights["source2"])
         target = _scores(value, weights["target2"])
         mixed = attend(self.pattern, source, target, value)

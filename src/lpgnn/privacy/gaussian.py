@@ -10,18 +10,27 @@ def gaussian_delta(sigma: float, epsilon: float, sensitivity: float) -> float:
     """The smallest delta for which noise N(0, sigma^2) is (epsilon, delta)-private.
 
     delta = Phi(a - b) - e^epsilon Phi(-a - b), a = D / (2 sigma), b = epsilon sigma / D
+
+    The second term as it stands overflows times underflows.  Since 2ab = epsilon,
+    e^epsilon phi(a + b) = phi(b - a), so it equals phi(b - a) R(a + b) with the normal density
+    phi and the Mills ratio R(t) = Phi(-t) / phi(t), which is smooth and never extreme.
     """
     if not 0 < sigma < math.inf:
         raise InputError("sigma", sigma, "must be a finite number above 0")
-    return math.exp(_log_delta(sigma / sensitivity, epsilon))
+    from scipy.special import erfcx, ndtr
+
+    a, b = sensitivity / (2 * sigma), epsilon * sigma / sensitivity
+    density = math.exp(-((b - a) ** 2) / 2) / math.sqrt(2 * math.pi)
+    mills = math.sqrt(math.pi / 2) * float(erfcx((a + b) / math.sqrt(2)))
+    return max(0.0, float(ndtr(a - b)) - density * mills)
 
 
 @functools.cache
 def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    """The smallest sigma that is (epsilon, delta)-private for an L2 sensitivity.
+    """The smallest sigma that is (epsilon, delta)-private for an L2 sensitivity D.
 
-    Solves gaussian_delta(sigma) = delta on a log scale, where the curve is smooth and monotone
-    over hundreds of orders of magnitude.
+    Solves gaussian_delta(sigma) = delta in logs of both: delta falls over hundreds of orders of
+    magnitude as sigma grows.
     """
     if not 0 < epsilon < math.inf:
         raise InputError("x_eps", epsilon, "must be a finite number above 0")
@@ -31,11 +40,9 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) ->
         raise InputError("sensitivity", sensitivity, "must be a finite number above 0")
     from scipy.optimize import brentq
 
-    target = math.log(delta)
-
     def excess(log_ratio: float) -> float:
-        # Far outside the bracket delta underflows to 0; any very negative number serves there.
-        return max(_log_delta(math.exp(log_ratio), epsilon), -1e6) - target
+        found = gaussian_delta(math.exp(log_ratio), epsilon, 1.0)
+        return math.log(max(found, 1e-320) / delta)
 
     low = high = 0.0  # log of sigma / D
     while excess(low) < 0:
@@ -44,29 +51,6 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) ->
         high += 1.0
     ratio = math.exp(float(brentq(excess, low, high, xtol=1e-14, rtol=1e-14)))
     # The root may lie a rounding error below the true one; the guarantee wants the safe side.
-    while _log_delta(ratio, epsilon) > target:
+    while gaussian_delta(ratio, epsilon, 1.0) > delta:
         ratio *= 1 + 1e-14
     return ratio * sensitivity
-
-
-def _log_delta(ratio: float, epsilon: float) -> float:
-    """log delta at ratio = sigma / D, free of the cancellation between the two terms.
-
-    With the normal density phi and the Mills ratio R(t) = Phi(-t) / phi(t),
-    e^epsilon phi(a + b) = phi(b - a) because 2ab = epsilon; hence
-    delta = phi(b - a) (R(b - a) - R(b + a)).
-    """
-    from scipy.special import erfcx, ndtr
-
-    def mills(t: float) -> float:
-        return math.sqrt(math.pi / 2) * float(erfcx(t / math.sqrt(2)))
-
-    a, b = 1 / (2 * ratio), epsilon * ratio
-    log_phi = -((b - a) ** 2) / 2 - math.log(2 * math.pi) / 2
-    if b < a:  # R(b - a) may overflow here, and Phi(a - b) >= 1/2 loses nothing
-        log_factor = 0.0
-        difference = float(ndtr(a - b)) - math.exp(log_phi) * mills(b + a)
-    else:
-        log_factor = log_phi
-        difference = mills(b - a) - mills(b + a)
-    return log_factor + math.log(difference) if difference > 0 else -math.inf

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.privacy.reports import FeatureReports
-from lpgnn.propagation.operators import Operator, torch_csr
+from lpgnn.propagation.operators import Operator, multiply_into, torch_csr
 
 
 class PropagatedFeatures(Protocol):
@@ -120,7 +120,7 @@ class _Project(torch.autograd.Function):
 def _affine(matrices: list[Tensor], offsets: list[float], x: Tensor) -> Tensor:
     out = x.new_empty(len(matrices), matrices[0].shape[0], x.shape[2])
     for run, (matrix, offset) in enumerate(zip(matrices, offsets, strict=True)):
-        torch.mm(matrix, x[run], out=out[run])
+        multiply_into(out[run], matrix, x[run])
         if offset != 0.0:
             out[run] += offset * x[run].sum(0)
     return out

@@ -61,9 +61,15 @@ class Operator:
         return _ClassPower.apply(p, self, steps)  # type: ignore[no-any-return]
 
 
-def _power(matrix: Tensor, x: Tensor, steps: int) -> Tensor:  # [N, h] -> [N, h]
-    for _ in range(steps):
-        x = matrix @ x
+def multiply_into(out: Tensor, matrix: Tensor, x: Tensor) -> Tensor:
+    """out = matrix x; torch's own product fills and copies a fresh result beside the work."""
+    return torch.addmm(out, matrix, x, beta=0, out=out)
+
+
+def _power(matrix: Tensor, x: Tensor, steps: int, out: Tensor) -> Tensor:  # [N, h] -> [N, h]
+    spare = torch.empty_like(out) if steps > 1 else out
+    for step in range(steps, 0, -1):  # the last of the steps writes to out
+        x = multiply_into(out if step % 2 == 1 else spare, matrix, x)
     return x
 
 
@@ -71,10 +77,11 @@ def _power_runs(matrix: Tensor, x: Tensor, steps: int) -> Tensor:  # [R, N, h] -
     runs, nodes, width = x.shape
     if x.is_cuda:
         wide = x.permute(1, 0, 2).reshape(nodes, runs * width)  # [N, R h]: one launch a step
-        return _power(matrix, wide, steps).view(nodes, runs, width).permute(1, 0, 2)
+        wide = _power(matrix, wide, steps, torch.empty_like(wide))
+        return wide.view(nodes, runs, width).permute(1, 0, 2)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     for run in range(runs):
-        torch.mm(matrix, _power(matrix, x[run], steps - 1), out=out[run])
+        _power(matrix, x[run], steps, out[run])
     return out
 
 
@@ -84,7 +91,8 @@ def _power_classes(matrix: Tensor, p: Tensor, steps: int) -> Tensor:  # [R, c, N
     out = torch.empty_like(p, memory_format=torch.contiguous_format)
     for start in range(0, runs, together):
         block = p[start : start + together].reshape(-1, nodes)  # [g c, N]
-        rows = _power(matrix, block.t().contiguous(), steps)  # [N, g c]
+        rows = block.t().contiguous()  # [N, g c]
+        rows = _power(matrix, rows, steps, torch.empty_like(rows))
         out[start : start + together].view(-1, nodes).copy_(rows.t())
     return out
 

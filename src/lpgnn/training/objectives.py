@@ -1,7 +1,8 @@
 """Training and validation losses: cross entropy, forward correction, Drop.
 
-All of them read the model's logits class-major ([R, c, N]), the labels as collected, and a mask of
-the nodes that count, so that runs with different splits share one computation.
+All of them read the model's logits class-major ([R, c, N]), so that softmax runs along contiguous
+memory.  A loss is -sum(log p * weight) with a weight of 1 / |V| at the label of each node of V and 0
+elsewhere: runs with different splits share one computation, and its gradient needs no scatter.
 """
 
 from collections.abc import Sequence
@@ -21,11 +22,11 @@ Learner = Literal["drop", "forward", "cross_entropy"]
 class Targets:
     """What the losses compare with, for R runs."""
 
-    noisy: Tensor  # [R, 1, N] int64: y', 0 off the labelled nodes
-    denoised: Tensor  # [R, 1, N] int64: argmax of KProp(y'), 0 where nothing arrives
+    noisy: Tensor  # [R, N] int64: y', -1 off the labelled nodes
     train: Tensor  # [R, N], 1.0 on training nodes
-    train_denoised: Tensor  # [R, N], 1.0 on training nodes that received any label
     val: Tensor  # [R, N], 1.0 on validation nodes
+    training_weight: Tensor  # [R, c, N]: at y~ (y' without KProp) of training nodes
+    validation_weight: Tensor  # [R, c, N]: at y' of validation nodes
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,18 @@ class Objective:
     def training_loss(self, logits: Tensor, targets: Targets) -> Tensor:
         """The loss that is minimised, a number for each run.  -> [R]"""
         if self.steps == 0:
-            return _cross_entropy(self.log_noisy(logits), targets.noisy, targets.train)
+            return _cross_entropy(self.log_noisy(logits), targets.training_weight)
         propagated = self.operator.propagate_classes(self._noisy(logits), self.steps)
         log_denoised = propagated.log_softmax(1)  # log p(y~|x) (paper Eq. p_yt)
-        return _cross_entropy(log_denoised, targets.denoised, targets.train_denoised)
+        return _cross_entropy(log_denoised, targets.training_weight)
 
     def validation_loss(self, logits: Tensor, targets: Targets) -> Tensor:
         """The loss that models are chosen by: against y' itself, whatever K_y.  -> [R]"""
-        return _cross_entropy(self.log_noisy(logits), targets.noisy, targets.val)
+        return _cross_entropy(self.log_noisy(logits), targets.validation_weight)
 
 
-def _cross_entropy(log_p: Tensor, target: Tensor, mask: Tensor) -> Tensor:
-    return -masked_mean(log_p.gather(1, target)[:, 0], mask)  # [R, c, N] -> [R]
+def _cross_entropy(log_p: Tensor, weight: Tensor) -> Tensor:
+    return -(log_p * weight).flatten(1).sum(1)  # [R, c, N] -> [R]
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
@@ -95,11 +96,25 @@ def make_targets(
     labels = torch.stack([c.labels for c in collected]).to(device)  # [R, N], -1 = unlabelled
     train = torch.stack([c.train_mask for c in collected]).to(device)
     val = torch.stack([c.val_mask for c in collected]).to(device)
-    noisy = labels.clamp(min=0)[:, None]  # [R, 1, N]
-    one_hot = torch.zeros(len(collected), collected[0].num_classes, labels.shape[1], device=device)
-    one_hot.scatter_(1, noisy, (labels >= 0)[:, None].to(one_hot.dtype))
-    received = operator.propagate_classes(one_hot, steps)  # [R, c, N]
-    mass, denoised = received.max(dim=1, keepdim=True)
+    num_classes = collected[0].num_classes
+    received = operator.propagate_classes(_at_label(labels, labels >= 0, num_classes), steps)
+    mass, denoised = received.max(dim=1)  # [R, N]
     # A node that no label reaches has no y~ to learn from: it takes no part in the loss.
-    informed = train & (mass[:, 0] > 0)
-    return Targets(noisy, denoised, *(mask.to(received.dtype) for mask in (train, informed, val)))
+    informed = train & (mass > 0)
+    return Targets(
+        noisy=labels,
+        train=train.to(received.dtype),
+        val=val.to(received.dtype),
+        training_weight=_mean_weight(_at_label(denoised, informed, num_classes)),
+        validation_weight=_mean_weight(_at_label(labels, val, num_classes)),
+    )
+
+
+def _at_label(labels: Tensor, mask: Tensor, num_classes: int) -> Tensor:
+    """1.0 at the label of each masked node.  [R, N], [R, N] -> [R, c, N]"""
+    weight = torch.zeros(labels.shape[0], num_classes, labels.shape[1], device=labels.device)
+    return weight.scatter_(1, labels.clamp(min=0)[:, None], mask[:, None].to(weight.dtype))
+
+
+def _mean_weight(weight: Tensor) -> Tensor:
+    return weight / weight.sum((1, 2), keepdim=True).clamp(min=1)

@@ -159,9 +159,8 @@ def _evaluate(
     """Measure the updated model without dropout, as far as the server can."""
     logits = backbone.logits(weights, hidden, None)  # [R, c, N]
     predictions = predict(logits)  # [R, N]
-    noisy = targets.noisy[:, 0]
-    correct = predictions == noisy
-    correct_in_training = predict(train_logits) == noisy
+    correct = predictions == targets.noisy
+    correct_in_training = predict(train_logits) == targets.noisy
     return EpochMetrics(
         train_loss=train_loss.detach(),
         dropout_train_acc=masked_mean(correct_in_training, targets.train),
@@ -176,12 +175,11 @@ def predict(logits: Tensor) -> Tensor:
 
     argmax along a short, strided dimension takes longer on a CPU than the whole of training.
     """
-    top = logits.amax(1)
-    small = torch.uint8 if logits.shape[1] <= 256 else torch.int32
-    predictions = torch.zeros(top.shape, dtype=small, device=logits.device)
-    for k in range(logits.shape[1] - 1, 0, -1):
-        predictions.masked_fill_((logits[:, k] == top) & (logits[:, k] > logits[:, 0]), k)
-    return predictions
+    classes = logits.shape[1]
+    small = torch.uint8 if classes < 256 else torch.int32
+    rank = torch.arange(classes, 0, -1, dtype=small, device=logits.device)[:, None]  # first: highest
+    at_top = logits == logits.amax(1, keepdim=True)  # [R, c, N]
+    return classes - (at_top * rank).amax(1)
 
 
 def _outcomes(

@@ -1,0 +1,42 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3.11
+VENV ?= .venv
+RUN = $(VENV)/bin/python
+DATA_DIR ?= data
+READY = $(VENV)/.installed
+
+.PHONY: help run test lint format bench reproduce-paper report clean
+
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml scripts/constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "error: PYTHON=$(PYTHON): not found; Python 3.11 is needed"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	@# torch first and pinned: left to the resolver it may bring gigabytes of CUDA packages
+	$(RUN) -m pip install --quiet -c scripts/constraints.txt torch==2.13.0
+	$(RUN) -m pip install --quiet -c scripts/constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+setup: $(READY) ## Make the virtual environment
+
+run: $(READY) ## Train on the embedded graph: a first private result
+	$(RUN) -m lpgnn.run dataset=sbm x_eps=1 y_eps=1 force=true
+
+lint: $(READY) ## Check style and types
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+test: lint ## Check style and types, run all tests
+	$(RUN) -m pytest -n 2
+
+format: $(READY) ## Reformat the source
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+bench: $(READY) ## Measure against the plain dense torch-geometric pipeline, in one run
+	$(RUN) -m lpgnn.bench data_dir=$(DATA_DIR)
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

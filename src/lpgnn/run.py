@@ -1,0 +1,136 @@
+"""``python -m lpgnn.run``: one private training, or with ``-m`` a grid of them."""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lpgnn.config import Configuration, Settings, compose_settings
+from lpgnn.errors import InputError
+from lpgnn.results import RowStore, Summary, summarise
+from lpgnn.results.costs import CostModel
+from lpgnn.sweep import Failure, Place, describe_error, missing_repeats, plan_tasks, run_tasks
+
+USAGE = """\
+Overrides are Hydra's: dataset=cora x_eps=0.1 backbone=gat ...; with -m comma-separated values
+make a grid, and +experiment=NAME adds an experiment of the paper.  conf/config.yaml lists all keys.
+Exit codes: 0 done, 1 a configuration failed, 2 bad input, 130 interrupted."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m lpgnn.run",
+        description="Train graph neural networks on locally private data.",
+        epilog=USAGE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-m", "--multirun", action="store_true", help="run a grid")
+    parser.add_argument("--dry-run", action="store_true", help="say what there is to do, and stop")
+    parser.add_argument("--workers", type=int, help="processes (default: one a core)")
+    parser.add_argument("overrides", nargs="*", help="KEY=VALUE", metavar="OVERRIDE")
+    options = parser.parse_intermixed_args(arguments)
+    try:
+        if options.workers is not None and options.workers < 1:
+            raise InputError("--workers", options.workers, "must be a whole number >= 1")
+        settings = compose_settings(options.overrides, multirun=options.multirun)
+        return run(settings, workers=options.workers, dry_run=options.dry_run)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; finished runs are kept, the same command goes on", file=sys.stderr)
+        return 130
+
+
+def run(settings: Sequence[Settings], *, workers: int | None, dry_run: bool = False) -> int:
+    """Compute what is missing of the settings and summarise all of it."""
+    first = settings[0]  # folders and device are the same for all of a grid
+    store = RowStore(first.results_dir)
+    wanted: dict[str, tuple[Configuration, Settings]] = {}
+    for one in settings:
+        configuration = one.resolve()
+        wanted.setdefault(configuration.identity, (configuration, one))
+    place = Place(Path(first.data_dir), Path(first.results_dir), first.device, workers)
+    rows = [r for name in {c.dataset.name for c, _ in wanted.values()} for r in store.read(name)]
+    costs = CostModel(rows)
+    work = [
+        (configuration, missing_repeats(configuration, one.repeats, store, force=one.force))
+        for configuration, one in wanted.values()
+    ]
+    tasks = plan_tasks(work, costs, place.worker_count())
+    if dry_run:
+        done = sum(not repeats for _, repeats in work)
+        busy = min(place.worker_count(), len(tasks)) or 1
+        seconds = sum(costs.seconds(task) for task in tasks) / busy
+        print(f"{len(work)} configurations, {done} done, {len(work) - done} to do, ", end="")
+        print(f"about {_duration(seconds)} on {busy} worker{'s' if busy > 1 else ''}")
+        return 0
+    store.check_writable()
+    if len(wanted) == 1:
+        from lpgnn.plan import describe
+
+        print(describe(work[0][0], first, missing=work[0][1]))
+    failures = run_tasks(tasks, place, costs=costs) if tasks else []
+    broken = print_summaries([(c, one) for c, one in wanted.values()], store)
+    for failure in failures:
+        _print_failure(failure, single=len(wanted) == 1)
+    if failures and len(wanted) == 1 and isinstance(failures[0].error, InputError):
+        return 2
+    return 1 if failures or broken else 0
+
+
+def print_summaries(wanted: Sequence[tuple[Configuration, Settings]], store: RowStore) -> int:
+    """Print mean and CI of every configuration; return how many of their rows failed."""
+    by_id: dict[str, list[dict[str, str]]] = {}
+    for name in {configuration.dataset.name for configuration, _ in wanted}:
+        for row in store.read(name):
+            by_id.setdefault(row["id"], []).append(row)
+    broken = 0
+    for configuration, one in wanted:
+        rows = [r for r in by_id.get(configuration.identity, []) if int(r["repeat"]) < one.repeats]
+        failed = [r for r in rows if r["status"] != "ok"]
+        broken += len(failed)
+        for row in failed:
+            print(f"{label(configuration)} repeat {row['repeat']} {row['status']}")
+        if rows:
+            mine, other = (one.selection, "released" if one.selection == "paper" else "paper")
+            print(
+                f"{label(configuration)}: test accuracy {summary_of(rows, mine)} "
+                f"({mine} rule; {other} rule {summary_of(rows, other)}; {len(rows)} repeats)"
+            )
+    print(f"rows: {store.folder}")
+    return broken
+
+
+def summary_of(rows: Sequence[dict[str, str]], selection: str) -> Summary:
+    return summarise([float(r[f"{selection}/test/acc"]) for r in rows if r["status"] == "ok"])
+
+
+def label(configuration: Configuration) -> str:
+    """A configuration in a few words."""
+    c = configuration
+    reports = c.mechanism.name if c.feature == "raw" else c.feature
+    return (
+        f"{c.dataset.name} {c.backbone.name} {reports} x_eps={c.x_eps:g} y_eps={c.y_eps:g} "
+        f"{c.learner} K={c.x_steps},{c.y_steps}"
+    )
+
+
+def _print_failure(failure: Failure, *, single: bool) -> None:
+    text = describe_error(failure.error)
+    where = "" if single else f"{label(failure.configuration)}: "
+    print(f"error: {where}{text}", file=sys.stderr)
+    if not isinstance(failure.error, InputError) and failure.details:
+        print(failure.details, file=sys.stderr)
+
+
+def _duration(seconds: float) -> str:
+    if not math.isfinite(seconds) or seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,262 @@
+"""Run many configurations: on all cores, without losing or repeating anything.
+
+A worker is a process with one thread: on these graphs two threads of one process mostly wait for
+each other, two processes do not.  Workers write their rows themselves, so that rows survive the
+death of the parent; the parent only hands out work, costly work first, and shows progress.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import queue
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lpgnn.config import Component, Configuration
+from lpgnn.errors import InputError
+from lpgnn.results import RowStore
+from lpgnn.results.costs import CostModel
+
+# A worker that dies (killed, out of memory) takes its task with it; tasks get this many lives.
+_LIVES = 2
+
+
+@dataclass(frozen=True)
+class Task:
+    """Repeats of one configuration that train together in one worker."""
+
+    configuration: Configuration
+    repeats: tuple[int, ...]
+
+    @property
+    def epochs(self) -> int:
+        """The work in it: epochs of all its runs."""
+        return len(self.repeats) * self.configuration.max_epochs
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a sweep reads and writes, and what it computes on."""
+
+    data_dir: Path
+    results_dir: Path
+    device: str = "auto"
+    workers: int | None = None  # None = one a core
+
+    def worker_count(self) -> int:
+        if self.workers is not None:
+            return self.workers
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass
+class Failure:
+    """A configuration that could not be computed."""
+
+    configuration: Configuration
+    error: Exception
+    details: str = field(default="", repr=False)
+
+
+def missing_repeats(
+    configuration: Configuration, repeats: int, store: RowStore, *, force: bool = False
+) -> tuple[int, ...]:
+    """The repeats of a configuration that the store does not hold."""
+    done = {} if force else store.finished(configuration.dataset.name, configuration.identity)
+    return tuple(repeat for repeat in range(repeats) if repeat not in done)
+
+
+def plan_tasks(
+    wanted: Sequence[tuple[Configuration, tuple[int, ...]]], costs: CostModel, workers: int
+) -> list[Task]:
+    """Cut the work into tasks, costly ones first.
+
+    When there are fewer configurations than workers, the repeats of one are shared out.
+    """
+    open_work = [(configuration, repeats) for configuration, repeats in wanted if repeats]
+    parts = max(1, -(-workers // max(1, len(open_work))))
+    tasks = []
+    for configuration, repeats in open_work:
+        size = -(-len(repeats) // parts)
+        for start in range(0, len(repeats), size):
+            tasks.append(Task(configuration, repeats[start : start + size]))
+    return sorted(tasks, key=costs.seconds, reverse=True)
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    place: Place,
+    *,
+    costs: CostModel,
+    show_progress: bool = True,
+) -> list[Failure]:
+    """Compute all tasks and store their rows; return what failed."""
+    workers = min(place.worker_count(), len(tasks))
+    with _progress(tasks, costs, workers, show_progress) as report:
+        if workers <= 1:
+            return _run_here(tasks, place, report)
+        return _run_in_workers(tasks, place, workers, report)
+
+
+def _run_here(
+    tasks: Sequence[Task], place: Place, report: Callable[[Task, int], None]
+) -> list[Failure]:
+    import torch
+
+    torch.set_num_threads(1)
+    failures = []
+    for task in tasks:
+        try:
+            _compute(task, place, lambda runs, task=task: report(task, runs))
+        except Exception as error:
+            failures.append(Failure(task.configuration, error, traceback.format_exc()))
+    return failures
+
+
+def _run_in_workers(
+    tasks: Sequence[Task], place: Place, workers: int, report: Callable[[Task, int], None]
+) -> list[Failure]:
+    context = multiprocessing.get_context("spawn")  # forking a process with threads may deadlock
+    failures: list[Failure] = []
+    lives = dict.fromkeys(range(len(tasks)), _LIVES)
+    pending = list(range(len(tasks)))
+    while pending:
+        events = context.SimpleQueue()
+        pool = ProcessPoolExecutor(workers, context, _start_worker, (events, place, os.getpid()))
+        running: dict[Future[None], int] = {}
+        try:
+            # Only as many tasks as workers are handed out: what waits can be told from what died.
+            while pending or running:
+                while pending and len(running) < workers:
+                    index = pending.pop(0)
+                    running[pool.submit(_work, index, tasks[index])] = index
+                done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
+                while not events.empty():
+                    index, runs = events.get()
+                    report(tasks[index], runs)
+                for future in done:
+                    index = running.pop(future)
+                    try:
+                        future.result()
+                    except BrokenProcessPool:
+                        running[future] = index
+                        raise
+                    except Exception as error:
+                        details = "".join(traceback.format_exception(error))
+                        failures.append(Failure(tasks[index].configuration, error, details))
+            pool.shutdown()
+        except BrokenProcessPool:
+            for index in running.values():
+                lives[index] -= 1
+                if lives[index] > 0:
+                    pending.append(index)
+                else:
+                    death = RuntimeError("its worker died twice (killed, or out of memory)")
+                    failures.append(Failure(tasks[index].configuration, death))
+            _stop(pool)
+        except BaseException:  # Ctrl-C: do not wait for anybody
+            _stop(pool)
+            raise
+    return failures
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    for process in list((pool._processes or {}).values()):
+        process.kill()  # rows are written atomically: nothing is harmed
+    pool.shutdown(wait=False, cancel_futures=True)
+
+
+_worker: dict[str, Any] = {}
+
+
+def _start_worker(events: Any, place: Place, parent: int) -> None:
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    torch.set_num_threads(1)
+    _worker.update(events=events, place=place, parent=parent)
+
+
+def _work(index: int, task: Task) -> None:
+    told, done = time.monotonic(), 0
+
+    def on_epoch(runs: int) -> None:
+        nonlocal told, done
+        done += runs
+        if time.monotonic() - told > 0.3:
+            if os.getppid() != _worker["parent"]:
+                os._exit(1)  # orphaned: nobody hands out work or wants to hear
+            _worker["events"].put((index, done))
+            told, done = time.monotonic(), 0
+
+    _compute(task, _worker["place"], on_epoch)
+    _worker["events"].put((index, done))
+
+
+def _compute(task: Task, place: Place, on_epoch: Callable[[int], None]) -> None:
+    from lpgnn.experiment import pick_device, run_repeats
+
+    store = RowStore(place.results_dir)
+    dataset = task.configuration.dataset
+    run_repeats(
+        task.configuration,
+        _graph(dataset, task.configuration, place.data_dir),
+        task.repeats,
+        device=pick_device(place.device),
+        on_epoch=on_epoch,
+        on_rows=lambda rows: store.add(dataset.name, rows),
+    )
+
+
+_graphs: dict[tuple[Component, Path], Any] = {}
+
+
+def _graph(dataset: Component, configuration: Configuration, data_dir: Path) -> Any:
+    from lpgnn.experiment import load_dataset
+
+    key = (dataset, data_dir)
+    if key not in _graphs:
+        _graphs.clear()  # a sweep seldom comes back to an earlier graph: keep memory for work
+        _graphs[key] = load_dataset(configuration, data_dir)
+    return _graphs[key]
+
+
+@contextlib.contextmanager
+def _progress(
+    tasks: Sequence[Task], costs: CostModel, workers: int, show: bool
+) -> Iterator[Callable[[Task, int], None]]:
+    """One bar over all epochs of all runs; epochs count by their estimated cost."""
+    from tqdm import tqdm
+
+    total = sum(costs.seconds(task) for task in tasks)
+    unit = {id(task): costs.seconds(task) / task.epochs for task in tasks}
+    layout = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+    epochs = sum(task.epochs for task in tasks)
+    counted = 0
+    runs = sum(len(task.repeats) for task in tasks)
+    with tqdm(
+        total=total, desc=f"{runs} runs", bar_format=layout, disable=not show, mininterval=0.5
+    ) as bar:
+
+        def report(task: Task, done: int) -> None:
+            nonlocal counted
+            counted += done
+            bar.update(min(unit[id(task)] * done, total - bar.n))
+            bar.set_postfix_str(f" epoch {counted}/{epochs}", refresh=False)
+
+        yield report
+
+
+def describe_error(error: Exception) -> str:
+    """One line of an error."""
+    if isinstance(error, InputError):
+        return str(error)
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
