@@ -52,6 +52,16 @@ class CsrMatrix:
         found = keys[position] == wanted
         return torch.where(found, self.values[position], torch.zeros(()))
 
+    def select_rows(self, rows: Tensor) -> "CsrMatrix":
+        """The given rows in the given order.  rows: [n] -> [n, columns]"""
+        counts = self.indptr.diff()[rows]
+        indptr = torch.zeros(rows.numel() + 1, dtype=torch.int64)
+        indptr[1:] = counts.cumsum(0)
+        shift = torch.repeat_interleave(self.indptr[rows] - indptr[:-1], counts)
+        entries = torch.arange(int(indptr[-1])) + shift
+        shape = (rows.numel(), self.shape[1])
+        return CsrMatrix(indptr, self.indices[entries], self.values[entries], shape)
+
     def transpose(self) -> "CsrMatrix":
         return CsrMatrix.from_coo(self.indices, self.row_indices(), self.values, self.shape[::-1])
 

@@ -10,6 +10,7 @@ exponential.  Initial weights follow torch-geometric's layers.
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -148,7 +149,24 @@ class GAT(Backbone):
 
 def _project(hidden: Tensor, weight: Tensor) -> Tensor:
     """hidden W, class-major.  [R, N, h], [R, h, c] -> [R, c, N]"""
-    return torch.bmm(weight.transpose(1, 2), hidden.transpose(1, 2))
+    return _Project.apply(hidden, weight)  # type: ignore[no-any-return]
+
+
+class _Project(torch.autograd.Function):
+    """The product above; torch's own gradient of ``hidden`` would come back with strides of N,
+    and every step before it would crawl."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(hidden, weight)
+        return torch.bmm(weight.transpose(1, 2), hidden.transpose(1, 2))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # grad: [R, c, N]
+        hidden, weight = ctx.saved_tensors
+        d_hidden = torch.bmm(grad.transpose(1, 2), weight.transpose(1, 2))  # [R, N, h]
+        d_weight = torch.bmm(grad, hidden).transpose(1, 2)  # [R, h, c]
+        return d_hidden, d_weight
 
 
 def _scores(value: Tensor, attention: Tensor) -> Tensor:  # [R, N, f], [R, f] -> [R, N]

@@ -8,3 +8,6 @@ from lpgnn.propagation.operators import aggregation as aggregation
 from lpgnn.propagation.operators import kprop_operator as kprop_operator
 from lpgnn.propagation.operators import normalised_adjacency as normalised_adjacency
 from lpgnn.propagation.operators import with_self_loops as with_self_loops
+from lpgnn.propagation.reorder import cache_order as cache_order
+from lpgnn.propagation.reorder import reorder as reorder
+from lpgnn.propagation.reorder import reorder_topology as reorder_topology

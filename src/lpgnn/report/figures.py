@@ -1,0 +1,346 @@
+"""The paper's figures: the CSV files its TeX plots, and the same figures drawn.
+
+Where a point of a figure is the same computation as a cell of a printed table, the paper's value
+is drawn beside ours as a hollow marker.  Drawing twice gives the same bytes.
+"""
+
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lpgnn.config import Settings
+from lpgnn.report.cells import BACKBONES, DATASETS, TABLES, Curve, Entry, Table, curves
+from lpgnn.report.comparison import Judged, decimal
+from lpgnn.report.evidence import Evidence
+from lpgnn.report.printed import Printed
+from lpgnn.results import Summary, write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, FigureBase
+
+# Okabe and Ito's palette, safe for colour-blind readers; markers tell the series apart in grey.
+_STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"))
+_GREY = "#555555"
+_STYLE = {
+    "svg.hashsalt": "lpgnn",
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#888888",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "lines.markersize": 5,
+    "errorbar.capsize": 2,
+}
+FIGURES = ("budgets", "mechanisms", "features", "kprop", "denoising", "convexity")
+
+
+def convexity(z: float) -> float:
+    """f(z) = z coth^2(z / 2) (paper Figure "z"): the variance bound of MB, up to a constant."""
+    return z / math.tanh(z / 2) ** 2
+
+
+def convexity_minimum() -> float:
+    """The z > 0 with sinh(z) = 2 z, where f'(z) = 0 (paper, proof of Proposition "optm")."""
+    low, high = 1.0, 4.0  # sinh(1) < 2 and sinh(4) > 8
+    while high - low > 1e-14:
+        middle = (low + high) / 2
+        low, high = (middle, high) if math.sinh(middle) < 2 * middle else (low, middle)
+    return (low + high) / 2
+
+
+def write_curves(base: Settings, evidence: Evidence) -> None:
+    """Write the CSV files that the paper's TeX plots; a file needs one point to exist.
+
+    Without a point an older file is removed: it would show numbers that no row supports.
+    """
+    folder = Path(base.results_dir) / "figures"
+    for curve in curves(base):
+        points = [
+            f"{cell.column},{decimal(summary.mean)},{decimal(summary.ci)}"
+            for cell in curve.cells
+            if (summary := evidence.summary(cell, base.selection)) is not None
+        ]
+        path = folder / curve.figure / f"{curve.name}.csv"
+        if points:
+            lines = [f"{curve.axis},test/acc_mean,test/acc_ci", *points]
+            write_atomically(path, "\n".join(lines) + "\n")
+        else:
+            path.unlink(missing_ok=True)
+    samples = (i / 20 for i in range(1, 201))
+    lines = ["z,f", *(f"{z:.2f},{convexity(z):.6f}" for z in samples)]
+    write_atomically(folder / "convexity.csv", "\n".join(lines) + "\n")
+
+
+def draw_figures(base: Settings, evidence: Evidence, judged: Sequence[Judged]) -> dict[str, bytes]:
+    """Draw all figures to ``figures/<name>.{png,svg}``; return the SVG of each by name."""
+    folder = Path(base.results_dir) / "figures"
+    by_identity = {one.identity: one.printed for one in judged}
+    all_curves = list(curves(base))
+    drawn: dict[str, bytes] = {}
+    with _style():
+        for name in FIGURES:
+            if name == "budgets":
+                figure = _draw_budgets(all_curves, base.selection, evidence, by_identity)
+            elif name == "kprop":
+                figure = _draw_kprop(all_curves, base.selection, evidence, by_identity)
+            elif name == "convexity":
+                figure = _draw_convexity()
+            else:
+                (table,) = (table for table in TABLES if table.name == name)
+                figure = _draw_table(table, judged)
+            drawn[name] = _render(figure, "svg")
+            write_atomically(folder / f"{name}.svg", drawn[name])
+            figure.set_layout_engine("none")  # laid out once is enough, and it is slow
+            write_atomically(folder / f"{name}.png", _render(figure, "png"))
+    return drawn
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    import matplotlib
+
+    # The defaults, not the user's matplotlibrc: the same rows give the same picture everywhere.
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        yield
+
+
+def _render(figure: "Figure", kind: str) -> bytes:
+    # Neither dates nor versions: the bytes must depend on the rows only.
+    metadata = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}[kind]
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _figure(width: float, height: float) -> "Figure":
+    """A figure without pyplot's global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _bar(
+    axes: "Axes", x: Sequence[float], points: Sequence[Summary], style: tuple[str, str], line: str
+) -> None:
+    color, marker = style
+    axes.errorbar(
+        x,
+        [p.mean for p in points],
+        yerr=[p.ci for p in points],
+        color=color,
+        marker=marker,
+        linestyle=line,
+        linewidth=1.4,
+        elinewidth=1.2,
+    )
+
+
+def _hollow(
+    axes: "Axes", x: Sequence[float], points: Sequence[Printed], style: tuple[str, str]
+) -> None:
+    """The paper's values: hollow markers and thin bars."""
+    color, marker = style
+    axes.errorbar(
+        x,
+        [p.mean for p in points],
+        yerr=[p.ci for p in points],
+        color=color,
+        marker=marker,
+        markerfacecolor="white",
+        linestyle="none",
+        elinewidth=0.9,
+    )
+
+
+def _empty(axes: "Axes") -> None:
+    axes.text(0.5, 0.5, "no rows yet", transform=axes.transAxes, ha="center", color="#999999")
+    axes.set_yticks([])
+
+
+def _legend(figure: "FigureBase", labels: Sequence[str], *, line: str = "none") -> None:
+    """One legend above all panels: the series, then what filled and hollow mean."""
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=color, marker=marker, linestyle=line, label=label)
+        for (color, marker), label in zip(_STYLES, labels, strict=False)
+    ]
+    paper = "paper, as printed"
+    handles += [
+        Line2D([], [], color=_GREY, marker="o", linestyle="none", label="ours"),
+        Line2D([], [], color=_GREY, marker="o", mfc="white", linestyle="none", label=paper),
+    ]
+    if len(labels) == 1:  # a single series needs no name, only the two kinds of marker
+        for handle in handles[1:]:
+            handle.set_color(_STYLES[0][0])
+        handles = handles[1:]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+
+
+def _draw_series(
+    axes: "Axes",
+    mine: Sequence[Curve],
+    selection: str,
+    evidence: Evidence,
+    printed: Mapping[str, Printed],
+    *,
+    dodge: float,
+    line: str,
+) -> None:
+    """The curves of one panel, side by side at each coordinate, and the paper's values."""
+    coordinates = [cell.column for cell in mine[0].cells]
+    shown = False
+    for index, (curve, style) in enumerate(zip(mine, _STYLES, strict=False)):
+        shift = (index - (len(mine) - 1) / 2) * dodge
+        points = list(enumerate(curve.cells))
+        ours = [
+            (x + shift, summary)
+            for x, cell in points
+            if (summary := evidence.summary(cell, selection)) is not None
+        ]
+        paper = [
+            (x + shift + 0.45 * dodge, printed[identity])
+            for x, cell in points
+            if (identity := evidence.identity(cell)) in printed
+        ]
+        shown = shown or bool(ours or paper)
+        if ours:
+            _bar(axes, [x for x, _ in ours], [s for _, s in ours], style, line)
+        if paper:
+            _hollow(axes, [x for x, _ in paper], [p for _, p in paper], style)
+    labels = [r"$\infty$" if c == "inf" else f"{float(c):g}" for c in coordinates]
+    axes.set_xticks(range(len(coordinates)), labels)
+    axes.set_xlim(-0.5, len(coordinates) - 0.5)
+    if not shown:
+        _empty(axes)
+
+
+def _draw_budgets(
+    all_curves: Sequence[Curve],
+    selection: str,
+    evidence: Evidence,
+    printed: Mapping[str, Printed],
+) -> "Figure":
+    """Figure "eps": a row a backbone, a column a dataset; x: eps_x, series: eps_y."""
+    figure = _figure(12, 7.8)
+    panels = figure.subplots(len(BACKBONES), len(DATASETS), sharex=True, squeeze=False)
+    for i, (backbone, title) in enumerate(BACKBONES.items()):
+        for j, (dataset, name) in enumerate(DATASETS.items()):
+            axes = panels[i, j]
+            mine = [c for c in all_curves if (c.panel, c.dataset) == (backbone, dataset)]
+            axes.set_ylim(0, 100)
+            _draw_series(axes, mine, selection, evidence, printed, dodge=0.19, line="none")
+            if i == 0:
+                axes.set_title(name, fontweight="bold")
+            if i == len(BACKBONES) - 1:
+                axes.set_xlabel(r"$\epsilon_x$")
+            if j == 0:
+                axes.set_ylabel(f"{title}\nAccuracy (%)")
+    _legend(figure, [c.label for c in all_curves if c.figure == "xyeps"][:4])
+    return figure
+
+
+def _draw_kprop(
+    all_curves: Sequence[Curve],
+    selection: str,
+    evidence: Evidence,
+    printed: Mapping[str, Printed],
+) -> "Figure":
+    """Figure "kprop": accuracy over K_x (upper row) and K_y (lower row), a column a dataset."""
+    figure = _figure(12, 6.6)
+    # A colour means another budget in each row, so each row is a subfigure with its own legend.
+    strips = figure.subfigures(2, 1, squeeze=False).flat
+    for strip, axis, symbol in zip(strips, ("x_steps", "y_steps"), ("$K_x$", "$K_y$"), strict=True):
+        panels = strip.subplots(1, len(DATASETS))
+        for axes, (dataset, name) in zip(panels, DATASETS.items(), strict=True):
+            mine = [c for c in all_curves if (c.panel, c.dataset) == (axis, dataset)]
+            _draw_series(axes, mine, selection, evidence, printed, dodge=0.1, line="-")
+            axes.set_title(name, fontweight="bold")
+            axes.set_xlabel(symbol)
+        panels[0].set_ylabel("Accuracy (%)")
+        _legend(strip, [c.label for c in all_curves if c.panel == axis][:3], line="-")
+    return figure
+
+
+def _draw_table(table: Table, judged: Sequence[Judged]) -> "Figure":
+    """An accuracy table as a picture: ours filled, the paper's printed values hollow beside it.
+
+    x runs over what is not compared, the compared entries are the series; a table with one column
+    has one series over its rows.
+    """
+    by_key = {
+        (one.cell.dataset, one.cell.row, one.cell.column): one
+        for one in judged
+        if one.cell.table == table.name
+    }
+    series: tuple[Entry | None, ...]
+    if len(table.columns) == 1:
+        positions, series = table.rows, (None,)
+    elif table.compared == "rows":
+        positions, series = table.columns, table.rows
+    else:
+        positions, series = table.rows, table.columns
+
+    def find(dataset: str, position: Entry, one: Entry | None) -> Judged:
+        if one is None:
+            return by_key[dataset, position.key, table.columns[0].key]
+        row, column = (one, position) if table.compared == "rows" else (position, one)
+        return by_key[dataset, row.key, column.key]
+
+    figure = _figure(10, 6.8)
+    panels = figure.subplots(2, 2)
+    width = 0.8 / len(series) if len(series) > 1 else 0.4
+    for axes, (dataset, name) in zip(panels.flat, DATASETS.items(), strict=True):
+        for index, (one, style) in enumerate(zip(series, _STYLES, strict=False)):
+            shift = (index - (len(series) - 1) / 2) * width
+            cells = [(x + shift, find(dataset, p, one)) for x, p in enumerate(positions)]
+            ours = [(x - 0.2 * width, c.ours) for x, c in cells if c.ours is not None]
+            if ours:
+                _bar(axes, [x for x, _ in ours], [s for _, s in ours], style, "none")
+            _hollow(axes, [x + 0.2 * width for x, _ in cells], [c.printed for _, c in cells], style)
+        for edge in range(len(positions) - 1):
+            axes.axvline(edge + 0.5, color="#e4e4e4", linewidth=0.8)
+        small = 8 if len(series) == 1 else None
+        axes.set_xticks(range(len(positions)), [_tick(table, p) for p in positions], fontsize=small)
+        axes.set_xlim(-0.5, len(positions) - 0.5)
+        axes.set_title(name, fontweight="bold")
+        axes.set_ylabel("Accuracy (%)")
+    _legend(figure, [one.text if one is not None else "" for one in series])
+    return figure
+
+
+def _tick(table: Table, entry: Entry) -> str:
+    if len(table.columns) == 1:
+        return entry.tex.replace(" (", "\n").replace(")", "")
+    return entry.tex if entry.tex.startswith("$") else f"{table.row_heading.tex}={entry.tex}"
+
+
+def _draw_convexity() -> "Figure":
+    """Figure "z": f(z) = z coth^2(z / 2) on (0, 10], with its minimum."""
+    figure = _figure(5, 3.4)
+    axes, minimum = figure.subplots(), convexity_minimum()
+    z = [i / 100 for i in range(1, 1001) if convexity(i / 100) <= 20]
+    axes.plot(z, [convexity(value) for value in z], color=_STYLES[0][0], linewidth=1.8)
+    axes.axvline(minimum, color=_GREY, linestyle="--", linewidth=1.2)
+    axes.plot([minimum], [convexity(minimum)], color=_STYLES[1][0], marker="o", linestyle="none")
+    note = f"minimum at $z^\\star$ = {minimum:.4f}\n$f(z^\\star)$ = {convexity(minimum):.4f}"
+    axes.annotate(note, (minimum, convexity(minimum)), (10, -28), textcoords="offset points")
+    axes.set_xlim(0, 10)
+    axes.set_ylim(0, 20)
+    axes.set_xlabel("$z$")
+    axes.set_ylabel(r"$f(z) = z\,\coth^2(z/2)$")
+    return figure

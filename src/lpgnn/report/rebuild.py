@@ -1,0 +1,34 @@
+"""All artefacts of a results folder from its rows."""
+
+from pathlib import Path
+
+from lpgnn.config import Settings
+from lpgnn.errors import InputError
+from lpgnn.report.comparison import Judged, compare, write_comparison
+from lpgnn.report.evidence import Evidence
+from lpgnn.report.figures import draw_figures, write_curves
+from lpgnn.report.page import write_page
+from lpgnn.report.tables import write_tables
+
+
+def rebuild(base: Settings) -> list[Judged]:
+    """Write tables, figures, comparison and page of ``base.results_dir``; return the verdicts.
+
+    ``base`` also says which selection rule's accuracy is shown and which edition of the tables:
+    the cells' settings are put over it.  The files depend on the rows only: same rows, same bytes.
+    """
+    folder = Path(base.results_dir)
+    if not folder.is_dir():
+        raise InputError("results_dir", base.results_dir, "must be a folder written by lpgnn.run")
+    try:
+        evidence = Evidence(folder)
+        judged = compare(base, evidence)
+        write_comparison(judged, base)
+        write_tables(base, evidence)
+        write_curves(base, evidence)
+        write_page(base, evidence, judged, draw_figures(base, evidence, judged))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        allowed = f"must be a readable and writable folder ({reason})"
+        raise InputError("results_dir", base.results_dir, allowed) from None
+    return judged

@@ -1,0 +1,222 @@
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lpgnn.data.graph import Topology
+from lpgnn.data.sparse import CsrMatrix
+from lpgnn.privacy import MECHANISMS, FeatureReports
+from lpgnn.propagation import kprop_operator, propagated_features
+from lpgnn.propagation.features import DenseFeatures, FactoredFeatures
+
+from .graphs import CPU, dense_kprop, random_topology, seeded
+
+N, D, H = 30, 12, 5
+
+
+def clean_features(seed: int = 0) -> CsrMatrix:
+    dense = torch.rand(N, D, generator=seeded(seed))
+    return CsrMatrix.from_dense(torch.where(dense > 0.6, dense, 0.0))
+
+
+def empty_matrix() -> CsrMatrix:
+    return CsrMatrix.from_dense(torch.zeros(N, D))
+
+
+def mechanism_reports(name: str, seed: int = 0, epsilon: float = 3.0) -> FeatureReports:
+    return MECHANISMS[name](epsilon, D).perturb(clean_features(seed), generator=seeded(seed))
+
+
+def sparse_reports(kind: str, runs: int) -> list[FeatureReports]:
+    if kind == "raw":
+        return [FeatureReports(clean_features(r), 1.0, 0.0) for r in range(runs)]
+    if kind == "ones":
+        return [FeatureReports(empty_matrix(), 1.0, 1.0) for _ in range(runs)]
+    if kind == "mb":
+        return [mechanism_reports("mb", r) for r in range(runs)]
+    if kind == "mb, m = 4":
+        return [mechanism_reports("mb", r, epsilon=9.0) for r in range(runs)]
+    # Runs of different kinds, scales and offsets side by side.
+    mixed = [
+        mechanism_reports("mb", 0),
+        FeatureReports(empty_matrix(), 1.0, 1.0),
+        FeatureReports(clean_features(1), 1.0, 0.0),
+        mechanism_reports("mb", 2, epsilon=9.0),
+    ]
+    return mixed[:runs]
+
+
+SPARSE = ["raw", "ones", "mb", "mb, m = 4", "mixed"]
+DENSE = ["1b", "lp", "ag"]
+
+
+def expected_input(reports: Sequence[FeatureReports], steps: int) -> Tensor:
+    """P^K X' with everything multiplied out.  -> [R, N, d] float64"""
+    p_k: Tensor = torch.linalg.matrix_power(dense_kprop(random_topology(N)), steps)
+    rectified = []
+    for report in reports:
+        sent = report.sent.to_dense() if isinstance(report.sent, CsrMatrix) else report.sent
+        rectified.append(report.scale * sent.double() + report.offset)
+    return p_k @ torch.stack(rectified)
+
+
+def check_against_dense(reports: Sequence[FeatureReports], steps: int, form: type) -> None:
+    """Values, gradients and the dense form."""
+    operator = kprop_operator(random_topology(N), "gcn", CPU)
+    features = propagated_features(reports, operator, steps, CPU)
+    assert type(features) is form
+    x = expected_input(reports, steps)
+    scale = float(x.abs().max())
+    weight = torch.randn(len(reports), D, H, generator=seeded(1), requires_grad=True)
+    out = features.matmul(weight)
+    expected = x @ weight.detach().double()
+    assert out.shape == (len(reports), N, H)
+    torch.testing.assert_close(out.detach().double(), expected, rtol=1e-5, atol=1e-5 * scale)
+    for grad in (torch.randn(out.shape, generator=seeded(2)), torch.ones(()).expand(out.shape)):
+        (d_weight,) = torch.autograd.grad(out, weight, grad, retain_graph=True)
+        d_expected = x.transpose(1, 2) @ grad.double()
+        torch.testing.assert_close(d_weight.double(), d_expected, rtol=1e-5, atol=1e-5 * scale)
+    torch.testing.assert_close(features.dense().double(), x, rtol=1e-5, atol=1e-6 * scale)
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("runs", [1, 4])
+def test_sparse_reports_are_factored(kind: str, steps: int, runs: int) -> None:
+    check_against_dense(sparse_reports(kind, runs), steps, FactoredFeatures)
+
+
+@pytest.mark.parametrize("name", DENSE)
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("runs", [1, 3])
+def test_dense_reports_are_propagated_once(name: str, steps: int, runs: int) -> None:
+    reports = [mechanism_reports(name, r) for r in range(runs)]
+    check_against_dense(reports, steps, DenseFeatures)
+
+
+def test_one_bit_reports_are_int8() -> None:
+    """So that the test above covers the conversion."""
+    sent = mechanism_reports("1b").sent
+    assert isinstance(sent, Tensor)
+    assert sent.dtype == torch.int8
+
+
+def test_dense_reports_wider_than_a_block() -> None:
+    d = 600
+    sent = torch.randn(N, d, generator=seeded(3))
+    report = FeatureReports(sent, scale=2.0, offset=-0.5)
+    features = DenseFeatures([report], kprop_operator(random_topology(N), "gcn", CPU), 3, CPU)
+    torch.testing.assert_close(
+        features.dense().double(), expected_input([report], 3), rtol=1e-5, atol=1e-5
+    )
+    assert torch.equal(sent, torch.randn(N, d, generator=seeded(3)))  # the report stays as it was
+
+
+def test_sparse_and_dense_reports_side_by_side() -> None:
+    check_against_dense([mechanism_reports("mb"), mechanism_reports("1b")], 2, DenseFeatures)
+
+
+def test_runs_that_share_a_matrix_but_not_its_scale() -> None:
+    shared = clean_features()
+    reports = [FeatureReports(shared, 1.0, 0.0), FeatureReports(shared, 3.0, 0.5)]
+    check_against_dense(reports, 2, FactoredFeatures)
+
+
+def test_runs_that_share_a_report_store_it_once() -> None:
+    shared = FeatureReports(clean_features(), 1.0, 0.0)
+    operator = kprop_operator(random_topology(N), "gcn", CPU)
+    features = FactoredFeatures([shared] * 5, operator, 2, CPU)
+    assert len({matrix.values().data_ptr() for matrix in features.sent}) == 1
+    check_against_dense([shared] * 5, 2, FactoredFeatures)
+
+
+def test_a_run_does_not_see_another_runs_weights() -> None:
+    reports = sparse_reports("mixed", 4)
+    operator = kprop_operator(random_topology(N), "gcn", CPU)
+    weight = torch.randn(4, D, H, generator=seeded(1))
+    before = FactoredFeatures(reports, operator, 2, CPU).matmul(weight)
+    weight[1] = torch.nan
+    after = FactoredFeatures(reports, operator, 2, CPU).matmul(weight)
+    assert bool(after[1].isnan().any())
+    others = [0, 2, 3]
+    assert torch.equal(after[others], before[others])
+
+
+class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches every operation and remembers the largest number of stored values of a result."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.entries = 0
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for tensor in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(tensor, Tensor):
+                strided = tensor.layout == torch.strided
+                stored = tensor.untyped_storage().size() // tensor.itemsize if strided else 0
+                self.entries = max(self.entries, stored)
+        return out
+
+
+def test_the_factored_path_never_builds_a_nodes_times_features_matrix() -> None:
+    n, d, h = 20_000, 50_000, 4  # N d is 4 GB of floats
+    ring = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
+    operator = kprop_operator(Topology.from_edges(n, ring), "gcn", CPU)
+    columns = torch.randint(d, (n,), generator=seeded())
+    sent = CsrMatrix(torch.arange(n + 1), columns, torch.ones(n), (n, d))
+    no_index, no_value = torch.zeros(0, dtype=torch.int64), torch.zeros(0)
+    none = CsrMatrix(torch.zeros(n + 1, dtype=torch.int64), no_index, no_value, (n, d))
+    weight = torch.randn(2, d, h, generator=seeded(1), requires_grad=True)
+    with LargestTensor() as largest:
+        reports = [FeatureReports(sent, 2.0, 0.5), FeatureReports(none, 1.0, 1.0)]
+        features = propagated_features(reports, operator, 2, CPU)
+        out = features.matmul(weight)
+        (d_weight,) = torch.autograd.grad(out.square().sum(), weight)
+    assert largest.entries <= 2 * d * h  # the weights of both runs: nothing is larger
+    # On a ring P is the mean of two neighbours, so that 1 is its fixed point.
+    w = weight.detach()
+    torch.testing.assert_close(out[1], w[1].sum(0).expand(n, h), rtol=1e-3, atol=1e-2)
+    sent_w = 2.0 * w[0][columns] + 0.5 * w[0].sum(0)
+    hops = (sent_w.roll(2, 0) + 2 * sent_w + sent_w.roll(-2, 0)) / 4
+    torch.testing.assert_close(out[0], hops, rtol=1e-3, atol=1e-2)
+    assert bool((d_weight != 0).any())
+
+
+def test_the_watch_sees_a_nodes_times_features_matrix() -> None:
+    """The check above rejects a path that multiplies the reports out, forward or backward."""
+    operator = kprop_operator(random_topology(N), "gcn", CPU)
+    features = propagated_features(sparse_reports("mb", 1), operator, 2, CPU)
+    with LargestTensor() as largest:
+        features.matmul(torch.zeros(1, D, 1))
+    assert largest.entries <= N
+    with LargestTensor() as largest:
+        features.dense()
+    assert largest.entries >= N * D
+
+    class DenseOnTheWayBack(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            return torch.zeros(N, D).sum() + grad
+
+    weight = torch.ones(1, requires_grad=True)
+    with LargestTensor() as largest:
+        DenseOnTheWayBack.apply(weight).sum().backward()  # type: ignore[no-untyped-call]
+    assert largest.entries == N * D
+
+
+def test_rectifier_numbers_are_those_of_the_mechanism() -> None:
+    """Guards the tests above against reports with trivial scale or offset."""
+    report = mechanism_reports("mb")
+    assert report.scale == pytest.approx(D / 2 / math.tanh(3.0 / 2))
+    assert report.offset == 0.5

@@ -1,0 +1,294 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lpgnn.data.graph import Topology
+from lpgnn.data.sparse import CsrMatrix
+from lpgnn.privacy import Collected, FeatureReports, RandomizedResponse
+from lpgnn.propagation import kprop_operator
+from lpgnn.training.objectives import (
+    Learner,
+    Objective,
+    Targets,
+    make_objective,
+    make_targets,
+    masked_mean,
+)
+from propagation.graphs import CPU, dense_kprop, path_and_isolated, random_topology, seeded
+
+N, C = 30, 4
+
+
+def server_side(
+    labels: Tensor,
+    train: Tensor,
+    val: Tensor,
+    *,
+    y_eps: float = 1.0,
+    num_classes: int = C,
+    topology: Topology | None = None,
+) -> Collected:
+    return Collected(
+        topology=topology or random_topology(N),
+        features=FeatureReports(CsrMatrix.from_dense(torch.zeros(labels.numel(), 1)), 1.0, 0.0),
+        labels=labels,
+        train_mask=train,
+        val_mask=val,
+        num_classes=num_classes,
+        x_eps=math.inf,
+        y_eps=y_eps,
+        alpha=0.0,
+        beta=1.0,
+        parameters={},
+    )
+
+
+def random_run(run: int, y_eps: float = 1.0, num_classes: int = C) -> Collected:
+    """Half of the nodes for training, a quarter for validation, one run's own noisy labels."""
+    part = torch.randperm(N, generator=seeded(run)) % 4
+    labels = torch.randint(num_classes, (N,), generator=seeded(50 + run))
+    labels[part == 3] = -1
+    return server_side(labels, part < 2, part == 2, y_eps=y_eps, num_classes=num_classes)
+
+
+def logits_of(runs: int, num_classes: int = C) -> Tensor:
+    drawn = 2 * torch.randn(runs, num_classes, N, generator=seeded(9))
+    return drawn.requires_grad_()
+
+
+def both(collected: list[Collected], learner: Learner, steps: int) -> tuple[Objective, Targets]:
+    operator = kprop_operator(collected[0].topology, "gcn", CPU)
+    objective = make_objective(collected, learner, operator, steps, CPU)
+    return objective, make_targets(collected, operator, steps, CPU)
+
+
+def plain_loss(logits: Tensor, run: Collected, learner: Learner, steps: int) -> Tensor:
+    """Algorithm 3 lines 8-13 for one run, on dense matrices in double precision.
+
+    logits: [N, c]
+    """
+    p = logits.softmax(1)
+    if learner != "cross_entropy":
+        c, stay = run.num_classes, math.exp(run.y_eps)
+        transition = torch.full((c, c), 1 / (stay + c - 1), dtype=torch.float64)
+        transition.fill_diagonal_(stay / (stay + c - 1))
+        p = p @ transition  # Eq. p_yp: sum over y of p(y'|y) p(y|x)
+    train = run.train_mask
+    if steps == 0:
+        return F.nll_loss(p.log()[train], run.labels[train])
+    p_k: Tensor = torch.linalg.matrix_power(dense_kprop(run.topology), steps)
+    one_hot = torch.zeros(N, run.num_classes, dtype=torch.float64)
+    for node in range(N):
+        if run.labels[node] >= 0:
+            one_hot[node, run.labels[node]] = 1
+    received = p_k @ one_hot
+    reached = train & (received.sum(1) > 0)
+    # Eq. p_yt; F.cross_entropy takes the logarithm of the softmax itself.
+    return F.cross_entropy((p_k @ p)[reached], received.argmax(1)[reached])
+
+
+@pytest.mark.parametrize("y_eps", [0.1, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("num_classes", [2, 4, 7])
+def test_noisy_probabilities_equal_the_transition_matrix(y_eps: float, num_classes: int) -> None:
+    """log p(y'|x) of Eq. p_yp."""
+    objective, _ = both([random_run(0, y_eps, num_classes)], "drop", 0)
+    logits = logits_of(1, num_classes).detach()
+    transition = RandomizedResponse(y_eps, num_classes).transition().double()
+    expected = torch.einsum("yn,yz->zn", logits[0].double().softmax(0), transition).log()
+    log_noisy = objective.log_noisy(logits)
+    torch.testing.assert_close(log_noisy[0].double(), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(log_noisy.exp().sum(1), torch.ones(1, N))
+
+
+def test_noisy_probabilities_by_hand() -> None:
+    """Two classes, e^eps = 3: keep 3/4, flip 1/4; p = (0.9, 0.1) becomes (0.7, 0.3)."""
+    objective, _ = both([random_run(0, math.log(3), 2)], "forward", 0)
+    logits = torch.tensor([0.9, 0.1]).log().view(1, 2, 1)
+    expected = torch.tensor([0.7, 0.3]).log().view(1, 2, 1)
+    torch.testing.assert_close(objective.log_noisy(logits), expected)
+    raw, _ = both([random_run(0, math.log(3), 2)], "cross_entropy", 0)
+    torch.testing.assert_close(raw.log_noisy(logits), torch.tensor([0.9, 0.1]).log().view(1, 2, 1))
+
+
+CASES: list[tuple[Learner, int]] = [
+    ("drop", 1),
+    ("drop", 2),
+    ("drop", 5),
+    ("drop", 16),
+    ("drop", 0),
+    ("forward", 0),
+    ("cross_entropy", 0),
+]
+
+
+@pytest.mark.parametrize(("learner", "steps"), CASES)
+def test_training_losses_equal_a_plain_computation(learner: Learner, steps: int) -> None:
+    """Values and gradients, for runs with different splits, labels and budgets."""
+    collected = [random_run(run, y_eps) for run, y_eps in enumerate([0.5, 1.0, 3.0, 1.0])]
+    objective, targets = both(collected, learner, steps)
+    logits = logits_of(4)
+    losses = objective.training_loss(logits, targets)
+    assert losses.shape == (4,)
+    (gradient,) = torch.autograd.grad(losses.sum(), logits)
+    assert len({float(loss) for loss in losses.detach()}) == 4
+    for run, own in enumerate(collected):
+        rows = logits[run].detach().t().double().requires_grad_()  # [N, c]
+        expected = plain_loss(rows, own, learner, steps)
+        assert float(losses[run].detach()) == pytest.approx(float(expected.detach()), rel=1e-5)
+        (wanted,) = torch.autograd.grad(expected, rows)
+        assert float(wanted.abs().max()) > 1e-4
+        torch.testing.assert_close(gradient[run].t().double(), wanted, rtol=1e-4, atol=1e-7)
+
+
+def test_forward_correction_is_drop_without_label_propagation() -> None:
+    collected = [random_run(run) for run in range(2)]
+    logits = logits_of(2)
+    forward, targets = both(collected, "forward", 0)
+    drop, drop_targets = both(collected, "drop", 0)
+    assert torch.equal(
+        forward.training_loss(logits, targets), drop.training_loss(logits, drop_targets)
+    )
+    deeper, deeper_targets = both(collected, "drop", 2)
+    assert not torch.allclose(
+        forward.training_loss(logits, targets), deeper.training_loss(logits, deeper_targets)
+    )
+
+
+def test_the_validation_loss_does_not_depend_on_the_label_steps() -> None:
+    """It is the forward correction loss on the validation nodes."""
+    collected = [random_run(run) for run in range(3)]
+    logits = logits_of(3).detach()
+    losses = []
+    for steps in (0, 1, 2, 16):
+        objective, targets = both(collected, "drop", steps)
+        losses.append(objective.validation_loss(logits, targets))
+    assert all(torch.equal(loss, losses[0]) for loss in losses)
+    forward, targets = both(collected, "forward", 0)
+    assert torch.equal(forward.validation_loss(logits, targets), losses[0])
+    for run, own in enumerate(collected):
+        transition = RandomizedResponse(own.y_eps, C).transition()
+        noisy = (logits[run].t().softmax(1) @ transition).log()
+        expected = F.nll_loss(noisy[own.val_mask], own.labels[own.val_mask])
+        torch.testing.assert_close(losses[0][run], expected)
+
+
+def test_the_cross_entropy_baseline_validates_on_noisy_labels_as_they_are() -> None:
+    own = random_run(0)
+    objective, targets = both([own], "cross_entropy", 0)
+    logits = logits_of(1).detach()
+    expected = F.cross_entropy(logits[0].t()[own.val_mask], own.labels[own.val_mask])
+    torch.testing.assert_close(objective.validation_loss(logits, targets)[0], expected)
+
+
+def test_targets_by_hand() -> None:
+    """Path 0-1-2 and isolated 3; 0 says class 2, 2 says class 1, the others are silent or alone."""
+    labels = torch.tensor([2, -1, 1, 0])
+    train = torch.tensor([True, False, False, True])
+    val = torch.tensor([False, False, True, False])
+    topology = path_and_isolated()
+    own = server_side(labels, train, val, num_classes=3, topology=topology)
+    one = make_targets([own], kprop_operator(topology, "gcn", CPU), 1, CPU)
+    # After one step only node 1 has anything; node 0 trains, but nothing has reached it.
+    assert torch.equal(one.noisy[0, 0], torch.tensor([2, 0, 1, 0]))
+    assert torch.equal(one.train[0], torch.tensor([1.0, 0, 0, 1]))
+    assert torch.equal(one.train_denoised[0], torch.zeros(4))
+    assert torch.equal(one.val[0], torch.tensor([0.0, 0, 1, 0]))
+    assert int(one.denoised[0, 0, 1]) in (1, 2)  # a tie of two halves
+    # After two steps nodes 0 and 2 hold half of both labels; node 3 never gets any.
+    two = make_targets([own], kprop_operator(topology, "gcn", CPU), 2, CPU)
+    assert torch.equal(two.train_denoised[0], torch.tensor([1.0, 0, 0, 0]))
+    zero = make_targets([own], kprop_operator(topology, "gcn", CPU), 0, CPU)
+    assert torch.equal(zero.denoised[0, 0, [0, 2, 3]], torch.tensor([2, 1, 0]))
+    assert torch.equal(zero.train_denoised[0], zero.train[0])
+
+
+def test_denoised_labels_are_the_majority_of_the_neighbourhood() -> None:
+    """Hub 0 with leaves of classes 1, 1, 0: mean and GCN weights alike say 1, whatever 0 says."""
+    topology = Topology.from_edges(4, torch.tensor([[0, 0, 0], [1, 2, 3]]))
+    mask = torch.ones(4, dtype=torch.bool)
+    own = server_side(torch.tensor([0, 1, 1, 0]), mask, ~mask, num_classes=2, topology=topology)
+    targets = make_targets([own], kprop_operator(topology, "gcn", CPU), 1, CPU)
+    assert torch.equal(targets.denoised[0, 0], torch.tensor([1, 0, 0, 0]))
+
+
+def test_nodes_that_no_label_reaches_take_no_part() -> None:
+    """The isolated last node trains; with K_y > 0 its logits have no effect, with K_y = 0 they do."""
+    labels = torch.randint(C, (N,), generator=seeded(1))
+    mask = torch.ones(N, dtype=torch.bool)
+    mask[3] = False
+    own = server_side(labels, mask, ~mask)
+    logits = logits_of(1)
+    for steps, matters in ((1, False), (2, False), (0, True)):
+        objective, targets = both([own], "drop", steps)
+        loss = objective.training_loss(logits, targets)
+        (gradient,) = torch.autograd.grad(loss.sum(), logits)
+        assert bool(gradient[0, :, -1].any()) == matters
+        informed = (
+            N - 1 if matters else N - 3
+        )  # the last two nodes have no neighbour but themselves
+        assert float(targets.train_denoised.sum()) == informed
+
+
+def test_a_class_without_a_single_label() -> None:
+    """Class 1 of 4 and the last class are absent everywhere: shapes stay, losses are finite."""
+    labels = torch.where(torch.rand(N, generator=seeded(1)) < 0.5, 0, 2)
+    mask = torch.arange(N) % 3 != 0
+    own = server_side(labels, mask, ~mask)
+    logits = logits_of(1)
+    for learner, steps in CASES:
+        objective, targets = both([own], learner, steps)
+        loss = objective.training_loss(logits, targets)
+        rows = logits[0].detach().t().double()
+        expected = float(plain_loss(rows, own, learner, steps))
+        assert float(loss.detach()) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("learner", ["forward", "cross_entropy"])
+def test_clean_labels_are_plain_cross_entropy_even_for_sure_models(learner: Learner) -> None:
+    """y_eps = inf: T is the identity.  Logits 300 apart make probabilities of 0 in float32, on
+    training nodes and on nodes that take no part; neither loss nor gradient may break.
+    """
+    own = random_run(0, y_eps=math.inf)
+    for scale in (1.0, 10.0, 300.0):
+        logits = (scale * torch.randn(1, C, N, generator=seeded(9))).requires_grad_()
+        objective, targets = both([own], learner, 0)
+        rows = logits[0].detach().t().double().requires_grad_()
+        expected = F.cross_entropy(rows[own.train_mask], own.labels[own.train_mask])
+        (wanted,) = torch.autograd.grad(expected, rows)
+        loss = objective.training_loss(logits, targets)[0]
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert float(loss.detach()) == pytest.approx(float(expected.detach()), rel=1e-4)
+        torch.testing.assert_close(gradient[0].t().double(), wanted, rtol=1e-4, atol=1e-6)
+        on_val = F.cross_entropy(rows.detach()[own.val_mask], own.labels[own.val_mask])
+        val_loss = objective.validation_loss(logits.detach(), targets)[0]
+        assert float(val_loss) == pytest.approx(float(on_val), rel=1e-4)
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_noisy_labels_bound_the_loss_of_sure_models(steps: int) -> None:
+    """With a finite budget nothing is surer than flip; huge logits stay harmless."""
+    own = random_run(0, y_eps=1.0)
+    objective, targets = both([own], "drop", steps)
+    logits = (1e4 * torch.randn(1, C, N, generator=seeded(9))).requires_grad_()
+    loss = objective.training_loss(logits, targets)[0]
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert bool(gradient.isfinite().all())
+    flip = RandomizedResponse(1.0, C).flip_probability()
+    assert 0 < float(loss.detach()) < (-math.log(flip) if steps == 0 else 10)
+
+
+def test_masked_mean() -> None:
+    x = torch.tensor([[1.0, 2.0, 3.0, 4.0], [1.0, 1.0, 0.0, 1.0]])
+    mask = torch.tensor([[1.0, 0.0, 0.0, 1.0], [1.0, 1.0, 1.0, 0.0]])
+    torch.testing.assert_close(masked_mean(x, mask), torch.tensor([2.5, 2 / 3]))
+
+
+@pytest.mark.parametrize("count", [3, 7, 41, 49, 11_235])
+def test_a_mean_of_ones_is_one(count: int) -> None:
+    """Not a rounding error above: Acc* = 1 is a bound at eps_y = inf."""
+    mask = (torch.arange(2 * count) < count).float()[None]
+    correct = torch.ones(1, 2 * count, dtype=torch.bool)
+    assert float(masked_mean(correct, mask)) == 1.0
