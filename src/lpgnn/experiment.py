@@ -242,15 +242,16 @@ def make_row(
         at = chosen.epoch - 1
         row[f"{rule}/epoch"] = chosen.epoch
         row[f"{rule}/qualified"] = chosen.qualified
-        row[f"{rule}/train/loss"] = f"{float(outcome.history['train_loss'][at]):.6g}"
-        row[f"{rule}/train/acc"] = f"{100 * float(outcome.history['train_acc'][at]):.3f}"
-        row[f"{rule}/val/loss"] = f"{float(outcome.history['val_loss'][at]):.6g}"
-        row[f"{rule}/val/acc"] = f"{100 * float(outcome.history['val_acc'][at]):.3f}"
+        measured = {name: float(values[at]) for name, values in outcome.history.items()}
+        row[f"{rule}/train/loss"] = round(measured["train_loss"], 6)
+        row[f"{rule}/train/acc"] = round(100 * measured["train_acc"], 3)
+        row[f"{rule}/val/loss"] = round(measured["val_loss"], 6)
+        row[f"{rule}/val/acc"] = round(100 * measured["val_acc"], 3)
         accuracy = test_accuracy(chosen.predictions, graph.labels[order], test_mask[order])
-        row[f"{rule}/test/acc"] = f"{accuracy:.3f}" if failed is None else ""
+        row[f"{rule}/test/acc"] = round(accuracy, 3) if failed is None else math.nan
     revision, dirty = git_revision()
     return row | {
-        "duration": f"{seconds:.2f}",
+        "duration": round(seconds, 2),
         "device": device.type,
         "version": _version(),
         "science": SCIENCE_VERSION,

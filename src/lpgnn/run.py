@@ -67,14 +67,17 @@ def run(settings: Sequence[Settings], *, workers: int | None, dry_run: bool = Fa
         print(f"about {_duration(seconds)} on {busy} worker{'s' if busy > 1 else ''}")
         return 0
     store.check_writable()
+    if tasks:
+        from lpgnn.experiment import pick_device
+
+        pick_device(first.device)  # a wrong device is said before the work, not by each worker
     if len(wanted) == 1:
         from lpgnn.plan import describe
 
         print(describe(work[0][0], first, missing=work[0][1]))
     failures = run_tasks(tasks, place, costs=costs) if tasks else []
     broken = print_summaries([(c, one) for c, one in wanted.values()], store)
-    for failure in failures:
-        _print_failure(failure, single=len(wanted) == 1)
+    _print_failures(failures)
     if failures and len(wanted) == 1 and isinstance(failures[0].error, InputError):
         return 2
     return 1 if failures or broken else 0
@@ -117,12 +120,17 @@ def label(configuration: Configuration) -> str:
     )
 
 
-def _print_failure(failure: Failure, *, single: bool) -> None:
-    text = describe_error(failure.error)
-    where = "" if single else f"{label(failure.configuration)}: "
-    print(f"error: {where}{text}", file=sys.stderr)
-    if not isinstance(failure.error, InputError) and failure.details:
-        print(failure.details, file=sys.stderr)
+def _print_failures(failures: Sequence[Failure]) -> None:
+    """Each error once, with the configurations that it stopped."""
+    by_text: dict[str, list[Failure]] = {}
+    for failure in failures:
+        by_text.setdefault(describe_error(failure.error), []).append(failure)
+    for text, stopped in by_text.items():
+        names = list(dict.fromkeys(label(failure.configuration) for failure in stopped))
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        print(f"error: {text} ({names[0]}{more})", file=sys.stderr)
+        if not isinstance(stopped[0].error, InputError) and stopped[0].details:
+            print(stopped[0].details, file=sys.stderr)
 
 
 def _duration(seconds: float) -> str:

@@ -184,38 +184,40 @@ def test_the_cross_entropy_baseline_validates_on_noisy_labels_as_they_are() -> N
 
 
 def test_targets_by_hand() -> None:
-    """Path 0-1-2 and isolated 3; 0 says class 2, 2 says class 1, the others are silent or alone."""
+    """Path 0-1-2 and isolated 3: 0 says class 2 and 3 class 0 (both train), 2 says 1, 1 nothing."""
     labels = torch.tensor([2, -1, 1, 0])
     train = torch.tensor([True, False, False, True])
     val = torch.tensor([False, False, True, False])
     topology = path_and_isolated()
     own = server_side(labels, train, val, num_classes=3, topology=topology)
-    one = make_targets([own], kprop_operator(topology, "gcn", CPU), 1, CPU)
-    # After one step only node 1 has anything; node 0 trains, but nothing has reached it.
-    assert torch.equal(one.noisy[0, 0], torch.tensor([2, 0, 1, 0]))
-    assert torch.equal(one.train[0], torch.tensor([1.0, 0, 0, 1]))
-    assert torch.equal(one.train_denoised[0], torch.zeros(4))
-    assert torch.equal(one.val[0], torch.tensor([0.0, 0, 1, 0]))
-    assert int(one.denoised[0, 0, 1]) in (1, 2)  # a tie of two halves
-    # After two steps nodes 0 and 2 hold half of both labels; node 3 never gets any.
-    two = make_targets([own], kprop_operator(topology, "gcn", CPU), 2, CPU)
-    assert torch.equal(two.train_denoised[0], torch.tensor([1.0, 0, 0, 0]))
-    zero = make_targets([own], kprop_operator(topology, "gcn", CPU), 0, CPU)
-    assert torch.equal(zero.denoised[0, 0, [0, 2, 3]], torch.tensor([2, 1, 0]))
-    assert torch.equal(zero.train_denoised[0], zero.train[0])
+    operator = kprop_operator(topology, "gcn", CPU)
+    targets = make_targets([own], operator, 0, CPU)
+    assert torch.equal(targets.noisy[0][labels >= 0], labels[labels >= 0])
+    assert torch.equal(targets.train[0], train.float())
+    assert torch.equal(targets.val[0], val.float())
+    # Two training nodes count half each, at their own labels; one validation node counts whole.
+    half_each = torch.tensor([[0, 0, 0, 0.5], [0, 0, 0, 0], [0.5, 0, 0, 0]])
+    assert torch.equal(targets.training_weight[0], half_each)
+    on_val = torch.tensor([[0.0, 0, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
+    assert torch.equal(targets.validation_weight[0], on_val)
+    # After one step only node 1 holds any label, and it does not train: no node takes part.
+    one = make_targets([own], operator, 1, CPU)
+    assert torch.equal(one.training_weight, torch.zeros(1, 3, 4))
+    assert torch.equal(one.validation_weight, targets.validation_weight)
 
 
 def test_denoised_labels_are_the_majority_of_the_neighbourhood() -> None:
-    """Hub 0 with leaves of classes 1, 1, 0: mean and GCN weights alike say 1, whatever 0 says."""
+    """Hub 0 with leaves of classes 1, 1, 0: one step says 1 for the hub, and 0 for its leaves."""
     topology = Topology.from_edges(4, torch.tensor([[0, 0, 0], [1, 2, 3]]))
     mask = torch.ones(4, dtype=torch.bool)
     own = server_side(torch.tensor([0, 1, 1, 0]), mask, ~mask, num_classes=2, topology=topology)
     targets = make_targets([own], kprop_operator(topology, "gcn", CPU), 1, CPU)
-    assert torch.equal(targets.denoised[0, 0], torch.tensor([1, 0, 0, 0]))
+    expected = torch.tensor([[0.0, 1, 1, 1], [1, 0, 0, 0]]) / 4
+    assert torch.equal(targets.training_weight[0], expected)
 
 
 def test_nodes_that_no_label_reaches_take_no_part() -> None:
-    """The isolated last node trains; with K_y > 0 its logits have no effect, with K_y = 0 they do."""
+    """The isolated last node trains: with K_y = 0 its logits matter, with K_y > 0 they do not."""
     labels = torch.randint(C, (N,), generator=seeded(1))
     mask = torch.ones(N, dtype=torch.bool)
     mask[3] = False
@@ -226,10 +228,10 @@ def test_nodes_that_no_label_reaches_take_no_part() -> None:
         loss = objective.training_loss(logits, targets)
         (gradient,) = torch.autograd.grad(loss.sum(), logits)
         assert bool(gradient[0, :, -1].any()) == matters
-        informed = (
-            N - 1 if matters else N - 3
-        )  # the last two nodes have no neighbour but themselves
-        assert float(targets.train_denoised.sum()) == informed
+        # The last two nodes have no neighbour but themselves, and node 3 does not train.
+        informed = N - 1 if matters else N - 3
+        assert int((targets.training_weight != 0).sum()) == informed
+        assert float(targets.training_weight.sum()) == pytest.approx(1)
 
 
 def test_a_class_without_a_single_label() -> None:

@@ -46,9 +46,22 @@ def load_cached(path: Path, key: str) -> Graph | None:
     return graph
 
 
+def is_writable(folder: Path) -> bool:
+    """Whether files may be put in a folder, or in the nearest parent that exists.
+
+    A folder without any write permission is left alone even by root, who could write to it:
+    shared data folders are made read-only on purpose.
+    """
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return bool(folder.stat().st_mode & 0o222) and os.access(folder, os.W_OK)
+
+
 def save_cached(graph: Graph, path: Path, key: str) -> None:
     """Write a graph in one step, or go on without a cache where the folder takes no files."""
     try:
+        if not is_writable(path.parent):
+            raise PermissionError(f"{path.parent} is read-only")
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
         try:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from lpgnn.data.cache import is_writable
 from lpgnn.errors import InputError
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 5.0, 60.0  # seconds
@@ -71,8 +72,10 @@ class RawSource:
         from filelock import FileLock
 
         try:
+            if not is_writable(raw_dir):
+                raise PermissionError(f"{raw_dir} is read-only")
             raw_dir.mkdir(parents=True, exist_ok=True)
-            with FileLock(raw_dir.parent / ".download.lock", mode=0o666):
+            with FileLock(raw_dir / ".download.lock", mode=0o666):
                 self._fetch_locked(raw_dir)
         except OSError as error:
             if not self.is_complete(raw_dir):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lpgnn.data.sparse import CsrMatrix
+from lpgnn.data.sparse import CsrMatrix, sorted_unique
 from lpgnn.errors import InputError
 
 
@@ -27,7 +27,8 @@ class Topology:
             found = f"{int(edge_index.min())}..{int(edge_index.max())}"
             raise InputError("edges", found, f"node ids must lie in 0..{num_nodes - 1}")
         source, target = edge_index
-        both = torch.cat([source * num_nodes + target, target * num_nodes + source]).unique()
+        both = torch.cat([source * num_nodes + target, target * num_nodes + source])
+        both = sorted_unique(both)
         rows = torch.div(both, num_nodes, rounding_mode="floor")
         indptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
         indptr[1:] = torch.bincount(rows, minlength=num_nodes).cumsum(0)

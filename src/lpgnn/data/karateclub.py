@@ -39,7 +39,7 @@ class TableLayout:
         if self.largest_classes is not None:
             nodes, labels = keep_largest_classes(labels, self.largest_classes)
             topology = induced_topology(topology, nodes)
-            features = None if features is None else select_rows(features, nodes)
+            features = None if features is None else features.select_rows(nodes)
         num_classes = int(labels.max()) + 1
         return make_graph(self.name, topology, features, labels, num_classes, self.num_features)
 
@@ -110,16 +110,6 @@ def induced_topology(topology: Topology, nodes: Tensor) -> Topology:
     new_id[nodes] = torch.arange(nodes.numel())
     edges = new_id[topology.edge_index()]
     return Topology.from_edges(nodes.numel(), edges[:, (edges >= 0).all(dim=0)])
-
-
-def select_rows(matrix: CsrMatrix, rows: Tensor) -> CsrMatrix:
-    """Return some rows of a matrix, in the order given (sorted and unique).   -> [n, d]"""
-    new_row = torch.full((matrix.shape[0],), -1)
-    new_row[rows] = torch.arange(rows.numel())
-    row = new_row[matrix.row_indices()]
-    kept = row >= 0
-    shape = (rows.numel(), matrix.shape[1])
-    return CsrMatrix.from_coo(row[kept], matrix.indices[kept], matrix.values[kept], shape)
 
 
 def _read_table(path: Path, headers: tuple[str, ...], min_rows: int) -> npt.NDArray[np.float64]:

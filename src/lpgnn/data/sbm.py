@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lpgnn.data.graph import Graph, Topology
 from lpgnn.data.normalise import make_graph
-from lpgnn.data.sparse import CsrMatrix
+from lpgnn.data.sparse import CsrMatrix, sorted_unique
 from lpgnn.errors import InputError
 from lpgnn.randomness import derive_generator
 
@@ -76,7 +76,7 @@ class BlockModel:
         return labels[torch.randperm(self.num_nodes, generator=generator)]
 
     def _topology(self, labels: Tensor, generator: torch.Generator) -> Topology:
-        """Draw exactly ``num_edges`` edges, of which round(homophily * num_edges) within a class."""
+        """Draw ``num_edges`` edges, of which round(homophily * num_edges) within a class."""
         theta = self._propensities(generator)
         is_boundary = self._boundary(labels, generator)
         order = torch.randperm(self.num_nodes, generator=generator)
@@ -119,7 +119,7 @@ class BlockModel:
             targets = picker.targets(sources, generator)
             low, high = torch.minimum(sources, targets), torch.maximum(sources, targets)
             drawn = (low * self.num_nodes + high)[low != high]
-            keys = _sorted_unique(torch.cat([keys, drawn]))
+            keys = sorted_unique(torch.cat([keys, drawn]))
             sources = sources[:0]
         raise InputError(
             "dataset.average_degree",
@@ -136,7 +136,7 @@ class BlockModel:
         return theta.clamp(max=math.sqrt(self.num_nodes / self.average_degree) + 1)
 
     def _features(self, labels: Tensor, generator: torch.Generator) -> CsrMatrix:
-        """Draw Poisson numbers of words a node, each from its class or the background.  -> [N, d]"""
+        """Draw a Poisson number of words a node, of its class or the background.  -> [N, d]"""
         d, num_nodes = self.num_features, self.num_nodes
         weights = 1 / (torch.arange(d, dtype=torch.float64) + WORD_OFFSET)
         cumulative = weights.cumsum(0) / weights.sum()
@@ -152,7 +152,7 @@ class BlockModel:
         uniform = torch.rand(nodes.numel(), generator=generator, dtype=torch.float64)
         rank = torch.searchsorted(cumulative, uniform, right=True).clamp_(max=d - 1)
         keys = nodes * d + order.flatten()[distribution * d + rank]
-        keys = _sorted_unique(keys)
+        keys = sorted_unique(keys)
 
         indptr = torch.zeros(num_nodes + 1, dtype=torch.int64)
         indptr[1:] = torch.bincount(keys // d, minlength=num_nodes).cumsum(0)
@@ -179,6 +179,11 @@ class BlockModel:
             if not ok:
                 raise InputError(f"dataset.{setting}", getattr(self, setting), allowed)
 
+        for setting in ("num_nodes", "num_classes", "num_features", "seed"):
+            check(setting, type(getattr(self, setting)) is int, "must be a whole number")
+        rates = ("average_degree", "homophily", "features_per_node", "feature_signal")
+        for setting in (*rates, "degree_exponent"):
+            check(setting, type(getattr(self, setting)) in (int, float), "must be a number")
         check("num_classes", self.num_classes >= 2, "at least 2")
         least = MIN_NODES_PER_CLASS * self.num_classes
         check(
@@ -198,11 +203,6 @@ class BlockModel:
         check("feature_signal", 0 <= self.feature_signal <= 1, "in [0, 1]")
         check("degree_exponent", 2 < self.degree_exponent < math.inf, "a finite number above 2")
         check("seed", self.seed >= 0, "a whole number, at least 0")
-
-
-def _sorted_unique(keys: Tensor) -> Tensor:
-    # Three times as fast as torch.unique on ten million keys.
-    return torch.unique_consecutive(keys.sort().values)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def random_split(
     sizes = [num_train, num_val, num_nodes - num_train - num_val]
 
     masks = []
-    for part, chosen in zip(("train", "val", "test"), order.split(sizes), strict=True):
+    for part, chosen in zip(("train", "val", "test"), torch.split(order, sizes), strict=True):
         counts = torch.bincount(labels[chosen], minlength=num_classes)
         if bool((counts == 0).any()):
             absent = int((counts == 0).nonzero()[0])

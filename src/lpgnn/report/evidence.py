@@ -39,6 +39,10 @@ class Evidence:
     def identity(self, cell: Cell) -> str:
         return self.configuration(cell).identity
 
+    def needs_features(self, cell: Cell) -> bool:
+        """Whether the cell is computed from the graph's own features."""
+        return self.configuration(cell).feature == "raw"
+
     def rows(self, cell: Cell) -> list[Row]:
         """The cell's rows in the order of their repeats, failed ones among them."""
         wanted = self._by_identity(cell.dataset).get(self.identity(cell), [])

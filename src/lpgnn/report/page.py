@@ -41,6 +41,9 @@ CAPTIONS = {
     "and its minimum (closed form).",
 }
 
+# Why LastFM is missing wherever a private feature is needed.
+NO_LASTFM_FEATURES = "LastFM’s features.csv is not in the public copies; ones, ohd, rnd need none"
+
 
 @dataclass(frozen=True)
 class Gap:
@@ -182,12 +185,16 @@ def _gaps(base: Settings, evidence: Evidence) -> Iterable[Gap]:
             what = f"{len(absent)} of {len(cells)} {unit} have no rows"
             if where.startswith("table") and len(absent) < len(cells):
                 what += ": " + "; ".join(f"{cell.row}, {cell.column}" for cell in absent)
+            if dataset == "lastfm" and all(evidence.needs_features(cell) for cell in absent):
+                what += f" ({NO_LASTFM_FEATURES})"
             yield Gap(where, dataset, what)
         for cell in cells:
             rows = evidence.rows(cell)
             failed = len(rows) - len(succeeded(rows))
             if rows and (failed or len(rows) < cell.settings.repeats):
-                what = f"{cell.row}, {cell.column}: {len(rows)} of {cell.settings.repeats} repeats"
+                what = (
+                    f"{cell.row}, at {cell.column}: {len(rows)} of {cell.settings.repeats} repeats"
+                )
                 yield Gap(where, dataset, what + (f", {failed} of them failed" if failed else ""))
 
 

@@ -1,0 +1,157 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from lpgnn.data.graph import Topology
+from lpgnn.data.normalise import make_graph, normalise_features
+from lpgnn.data.sparse import CsrMatrix
+from lpgnn.errors import InputError
+
+PATH = Topology.from_edges(4, torch.tensor([[0, 1, 2], [1, 2, 3]]))
+LABELS = torch.tensor([0, 1, 0, 1])
+RAW = torch.tensor(
+    [
+        # zero-based, negative with gaps, positive and full, constant, negative only, all zero
+        [0.0, -1.0, 5.0, 7.0, -4.0, 0.0],
+        [2.0, 0.0, 6.0, 7.0, -2.0, 0.0],
+        [4.0, 0.0, 9.0, 7.0, -4.0, 0.0],
+        [0.0, 3.0, 5.0, 7.0, -3.0, 0.0],
+    ]
+)
+
+
+def dense_reference(raw: Tensor) -> Tensor:
+    low, high = raw.min(dim=0).values, raw.max(dim=0).values
+    kept = high > low
+    return ((raw - low) / (high - low))[:, kept]
+
+
+def test_columns_are_scaled_by_hand_computed_values() -> None:
+    scaled = normalise_features(CsrMatrix.from_dense(RAW))
+    expected = [
+        [0.0, 0.0, 0.0, 0.0],
+        [0.5, 0.25, 0.25, 1.0],
+        [1.0, 0.25, 1.0, 0.0],
+        [0.0, 1.0, 0.0, 0.5],
+    ]
+    assert scaled.shape == (4, 4)
+    assert scaled.to_dense().tolist() == expected
+    assert bool((scaled.values != 0).all())
+
+
+def test_sparse_agrees_with_dense_on_random_matrices() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        raw = torch.randint(-2, 3, (6, 9), generator=generator).float()
+        scaled = normalise_features(CsrMatrix.from_dense(raw))
+        torch.testing.assert_close(scaled.to_dense(), dense_reference(raw))
+        for row in range(6):
+            columns = scaled.indices[scaled.indptr[row] : scaled.indptr[row + 1]]
+            assert columns.tolist() == sorted(set(columns.tolist()))
+
+
+def test_stored_zeros_and_repetition_change_nothing() -> None:
+    stored_zero = CsrMatrix.from_coo(
+        torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), torch.tensor([0.0, 2.0, 4.0]), (3, 2)
+    )
+    once = normalise_features(stored_zero)
+    assert once.to_dense().tolist() == [[0.5], [1.0], [0.0]]
+    twice = normalise_features(once)
+    assert torch.equal(once.values, twice.values)
+    assert torch.equal(once.indices, twice.indices)
+
+
+def test_large_zero_based_columns_stay_sparse() -> None:
+    # [1e6, 1e5] dense would take 400 GB.
+    raw = CsrMatrix.from_coo(
+        torch.tensor([5, 999_999]), torch.tensor([3, 99_999]), torch.ones(2), (10**6, 10**5)
+    )
+    scaled = normalise_features(raw)
+    assert (scaled.shape, scaled.nnz) == ((10**6, 2), 2)
+
+
+def test_features_without_a_varying_column_are_refused() -> None:
+    with pytest.raises(InputError, match="at least one column must vary"):
+        normalise_features(CsrMatrix.from_dense(torch.ones(3, 2)))
+
+
+def test_make_graph_fills_every_field() -> None:
+    graph = make_graph("toy", PATH, CsrMatrix.from_dense(RAW), LABELS, 2)
+    assert (graph.feature_dim, graph.raw_feature_dim, graph.num_nodes) == (4, 6, 4)
+    assert len(graph.fingerprint) == 16
+    int(graph.fingerprint, 16)
+
+
+def test_fingerprint_is_that_of_the_content() -> None:
+    # Fixed for ever: identities of finished runs may rest on it, on any machine.
+    features = CsrMatrix.from_dense(RAW)
+    graph = make_graph("toy", PATH, features, LABELS, 2)
+    assert graph.fingerprint == "2d1df163ae9f74b7"
+    assert make_graph("other name", PATH, features, LABELS, 2).fingerprint == graph.fingerprint
+
+    changed = RAW.clone()
+    changed[1, 0] = 3.0
+    other_topology = Topology.from_edges(4, torch.tensor([[0, 1, 2], [1, 2, 0]]))
+    others = [
+        make_graph("toy", PATH, CsrMatrix.from_dense(changed), LABELS, 2),
+        make_graph("toy", PATH, features, LABELS.flip(0), 2),
+        make_graph("toy", PATH, features, LABELS, 3),
+        make_graph("toy", other_topology, features, LABELS, 2),
+        make_graph("toy", PATH, None, LABELS, 2, feature_dim=4),
+        make_graph("toy", PATH, None, LABELS, 2, feature_dim=5),
+    ]
+    assert len({graph.fingerprint, *(other.fingerprint for other in others)}) == 7
+
+
+def test_graph_without_features_keeps_their_width() -> None:
+    graph = make_graph("toy", PATH, None, LABELS, 2, feature_dim=10)
+    assert graph.features is None
+    assert (graph.feature_dim, graph.raw_feature_dim) == (10, 10)
+    with pytest.raises(InputError, match="feature_dim=None"):
+        make_graph("toy", PATH, None, LABELS, 2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "num_classes", "message"),
+    [
+        (torch.tensor([0, 1, 2, 0]), 2, r"labels=0\.\.2: must lie in 0\.\.1"),
+        (torch.tensor([0, -1, 1, 0]), 2, r"labels=-1\.\.1"),
+        (torch.tensor([0, 1, 1]), 2, r"labels=shape \(3,\)"),
+        (torch.tensor([0.0, 1.0, 1.0, 0.0]), 2, r"labels=torch\.float32"),
+        (torch.zeros(4, dtype=torch.int64), 1, "num_classes=1"),
+    ],
+)
+def test_bad_labels_are_refused(labels: Tensor, num_classes: int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_graph("toy", PATH, CsrMatrix.from_dense(RAW), labels, num_classes)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_features_that_are_not_finite_are_refused(bad: float) -> None:
+    raw = RAW.clone()
+    raw[2, 1] = bad
+    with pytest.raises(InputError, match=r"features=.*node 2, column 1.*finite"):
+        make_graph("toy", PATH, CsrMatrix.from_dense(raw), LABELS, 2)
+
+
+def test_features_of_another_size_are_refused() -> None:
+    with pytest.raises(InputError, match="features=3 rows"):
+        make_graph("toy", PATH, CsrMatrix.from_dense(RAW[:3]), LABELS, 2)
+    wide = CsrMatrix(torch.tensor([0, 1, 1, 1, 1]), torch.tensor([6]), torch.ones(1), (4, 6))
+    with pytest.raises(InputError, match="features=column 6"):
+        make_graph("toy", PATH, wide, LABELS, 2)
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        Topology(torch.tensor([0, 1, 1, 1, 1]), torch.tensor([4])),
+        Topology(torch.tensor([0, 2, 1, 1, 1]), torch.tensor([1])),
+        Topology(torch.tensor([0, 1, 1, 1, 2]), torch.tensor([1])),
+    ],
+)
+def test_broken_topologies_are_refused(topology: Topology) -> None:
+    with pytest.raises(InputError, match="edges="):
+        make_graph("toy", topology, CsrMatrix.from_dense(RAW), LABELS, 2)

@@ -1,0 +1,71 @@
+import pytest
+import torch
+from scipy.stats import chi2
+
+from lpgnn.data.splits import random_split
+from lpgnn.errors import InputError
+
+ALPHA = 1e-6
+
+
+def generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_parts_are_disjoint_cover_all_and_have_the_sizes() -> None:
+    labels = torch.arange(103) % 3
+    split = random_split(labels, 3, generator=generator(0))
+    total = split.train.int() + split.val.int() + split.test.int()
+    assert bool((total == 1).all())
+    assert (int(split.train.sum()), int(split.val.sum()), int(split.test.sum())) == (51, 25, 27)
+
+
+def test_same_generator_state_gives_the_same_split() -> None:
+    labels = torch.arange(100) % 3
+    first, again = (random_split(labels, 3, generator=generator(0)) for _ in range(2))
+    other = random_split(labels, 3, generator=generator(1))
+    assert torch.equal(first.train, again.train)
+    assert torch.equal(first.test, again.test)
+    assert not torch.equal(first.train, other.train)
+
+
+def part_p_value(parts: torch.Tensor) -> float:
+    """Chi-square of how often each node falls in each part.  parts: [draws, N] in 0..2
+
+    A draw fixes the sizes of the parts, so that nodes are correlated by -1 / (N - 1): the sum is
+    distributed as N / (N - 1) times chi-square with 2 (N - 1) degrees of freedom.
+    """
+    draws, num_nodes = parts.shape
+    counts = torch.stack([(parts == part).sum(dim=0) for part in range(3)]).double()  # [3, N]
+    expected = draws * torch.tensor([0.5, 0.25, 0.25]).double()[:, None]
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    return float(chi2.sf(statistic * (num_nodes - 1) / num_nodes, 2 * (num_nodes - 1)))
+
+
+def test_every_node_falls_in_every_part_with_its_ratio() -> None:
+    labels = torch.zeros(40, dtype=torch.int64)
+    shared = generator(3)
+    drawn = []
+    for _ in range(2000):
+        split = random_split(labels, 1, generator=shared)
+        drawn.append(split.val.int() + 2 * split.test.int())
+    parts = torch.stack(drawn)
+    assert part_p_value(parts) > ALPHA
+    # A shuffle that leaves node 0 in place every third time is found out.
+    broken = parts.clone()
+    broken[::3, 0] = 0
+    assert part_p_value(broken) < ALPHA
+
+
+def test_part_without_a_class_is_refused() -> None:
+    labels = torch.tensor([0] * 50 + [1, 1])  # two nodes cannot be in three parts
+    with pytest.raises(InputError, match=r"split=.* class 1 "):
+        random_split(labels, 2, generator=generator(0))
+    with pytest.raises(InputError, match=r"class 2 "):
+        random_split(torch.arange(100) % 2, 3, generator=generator(0))
+
+
+@pytest.mark.parametrize("ratios", [(0.5, 0.5, 0.5), (1.0, 0.0, 0.0), (0.5, 0.7, -0.2)])
+def test_ratios_must_sum_to_one(ratios: tuple[float, float, float]) -> None:
+    with pytest.raises(InputError, match=r"split\.ratios="):
+        random_split(torch.arange(100) % 2, 2, generator=generator(0), ratios=ratios)
