@@ -8,6 +8,7 @@ step and the same evaluation in each epoch.  Both sides run on one thread; only 
 import argparse
 import dataclasses
 import gc
+import itertools
 import resource
 import statistics
 import subprocess
@@ -125,7 +126,7 @@ def time_ours(configuration: Configuration, graph: Graph, epochs: int, runs: int
     )
     return statistics.median(
         (after - before) / done
-        for (before, batch), (after, done) in zip(ticks, ticks[1:], strict=False)
+        for (before, batch), (after, done) in itertools.pairwise(ticks)
         if batch == done
     )
 

@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any
@@ -120,16 +120,25 @@ class Settings:
 
     def resolve(self) -> "Configuration":
         """Fill in what is open and spell what is not applied as not applied."""
-        dataset, feature = Component.of("dataset", self.dataset), Component.of("feature", self.feature).name
-        mechanism, learner = Component.of("mechanism", self.mechanism), Component.of("learner", self.learner).name
+        dataset, feature = (
+            Component.of("dataset", self.dataset),
+            Component.of("feature", self.feature).name,
+        )
+        mechanism, learner = (
+            Component.of("mechanism", self.mechanism),
+            Component.of("learner", self.learner).name,
+        )
         # Ad-hoc features hold nothing private: no mechanism, no budget.
         x_eps = float(self.x_eps) if feature == "raw" else math.inf
         y_eps = float(self.y_eps)
         if learner != "drop" and self.y_steps:
             raise InputError("y_steps", self.y_steps, f"must be 0 or unset with learner={learner}")
         about = dataset.all_options("dataset")
-        tuned_as = about.get("tuned_as") or nearest_graph(float(about.get("average_degree", 3.9)))
-        tuned = load_table(self.hparams).look_up(tuned_as, feature, x_eps, y_eps)
+        table = load_table(self.hparams, self.results_dir)
+        tuned_as = about.get("tuned_as") or dataset.name
+        if tuned_as not in table.steps:
+            tuned_as = nearest_graph(float(about.get("average_degree", 3.9)))
+        tuned = table.look_up(tuned_as, feature, x_eps, y_eps)
         y_steps = tuned.y_steps if self.y_steps is None else self.y_steps
         if learner != "drop":
             y_steps = 0
@@ -359,13 +368,3 @@ def _settings(config: Any) -> Settings:
 def _one_line(error: Exception, overrides: Iterable[str]) -> InputError:
     reason = " ".join(str(error).split())
     return InputError("overrides", " ".join(overrides), f"not understood: {reason}")
-
-
-def unique_configurations(settings: Iterable[Settings]) -> Iterator[Configuration]:
-    """Resolve settings and drop repetitions: a computation shared by grids is done once."""
-    seen: set[str] = set()
-    for one in settings:
-        configuration = one.resolve()
-        if configuration.identity not in seen:
-            seen.add(configuration.identity)
-            yield configuration

@@ -127,7 +127,9 @@ def split_of(configuration: Configuration, graph: Graph, repeat: int) -> Split:
     return random_split(graph.labels, graph.num_classes, generator=generator)
 
 
-def collect_repeat(configuration: Configuration, graph: Graph, split: Split, repeat: int) -> Collected:
+def collect_repeat(
+    configuration: Configuration, graph: Graph, split: Split, repeat: int
+) -> Collected:
     """What the server gets in one repeat."""
     return collect(
         graph,

@@ -13,6 +13,9 @@ from lpgnn.errors import InputError
 # degree (paper, "Analyzing the effect of KProp").
 AVERAGE_DEGREE = {"cora": 3.90, "pubmed": 4.50, "facebook": 15.21, "lastfm": 7.29}
 
+# Where lpgnn.tune leaves its table in a results folder, and hparams=tuned looks for it.
+TUNED_FILE = Path("tuning") / "tuned.yaml"
+
 
 def conf_dir() -> Path:
     """The configuration folder: inside an installed package, beside src/ in a checkout."""
@@ -48,13 +51,13 @@ class HyperparameterTable:
 
     def look_up(self, graph: str, feature: str, x_eps: float, y_eps: float) -> TunedValues:
         """Values for a graph and a pair of budgets; steps of the nearest tabulated budgets."""
-        if graph not in self.steps:
-            raise InputError("hparams", self.name, f"has no entry for {graph}")
-        by_feature = self.training.get(feature, self.training["raw"])
-        by_x = by_feature[_kind(x_eps)] if _kind(x_eps) in by_feature else by_feature["inf"]
-        learning_rate, weight_decay, dropout = by_x[_kind(y_eps)][graph]
-        by_y = _nearest(self.steps[graph], x_eps)
-        x_steps, y_steps = _nearest(by_y, y_eps)
+        try:
+            by_feature = self.training.get(feature, self.training["raw"])
+            learning_rate, weight_decay, dropout = by_feature[_kind(x_eps)][_kind(y_eps)][graph]
+            x_steps, y_steps = _nearest(_nearest(self.steps[graph], x_eps), y_eps)
+        except KeyError:
+            wanted = f"{graph} with feature={feature}, x_eps={x_eps:g}, y_eps={y_eps:g}"
+            raise InputError("hparams", self.name, f"has no entry for {wanted}") from None
         return TunedValues(learning_rate, weight_decay, dropout, x_steps, y_steps)
 
 
@@ -68,19 +71,29 @@ def _nearest(table: dict[Any, Any], eps: float) -> Any:
     if math.isinf(eps):
         return entries[math.inf]
     finite = [key for key in entries if math.isfinite(key)]
+    if not finite:
+        raise KeyError(eps)
     return entries[min(finite, key=lambda key: abs(math.log(key / eps)))]
 
 
-@lru_cache(maxsize=16)
-def load_table(name: str) -> HyperparameterTable:
-    """Read a table by its name in conf/hparams or by the path of a file."""
-    import yaml
-
+def load_table(name: str, results_dir: str = "results") -> HyperparameterTable:
+    """Read a table: ``paper``, ``tuned`` (of lpgnn.tune in the results folder) or a file."""
     named = conf_dir() / "hparams" / f"{name}.yaml"
     path = named if named.is_file() else Path(name)
+    if name == "tuned":
+        path = Path(results_dir) / TUNED_FILE
     if not path.is_file():
-        known = sorted(p.stem for p in (conf_dir() / "hparams").glob("*.yaml"))
-        raise InputError("hparams", name, f"must be one of {', '.join(known)} or a file")
+        raise InputError(
+            "hparams", name, f"must be paper, tuned or a file, and {path} is not there"
+        )
+    return _read_table(name, path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _read_table(name: str, path: Path, changed: int) -> HyperparameterTable:
+    """changed: when the file was written last, so that a table tuned meanwhile is read anew."""
+    import yaml
+
     try:
         content = yaml.safe_load(path.read_text())
         return HyperparameterTable(name, content["training"], content["steps"])

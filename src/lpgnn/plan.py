@@ -31,8 +31,8 @@ def describe(configuration: Configuration, settings: Settings, *, missing: tuple
     todo = f"{settings.repeats - len(missing)} of {settings.repeats} repeats done"
     lines = {
         "graph": f"{graph.name}: {s.num_nodes:,} nodes, {s.num_edges:,} edges, "
-        f"{s.num_features:,} features ({graph.feature_dim:,} not constant), {s.num_classes} classes, "
-        f"average degree {s.average_degree:.2f}",
+        f"{s.num_features:,} features ({graph.feature_dim:,} not constant), "
+        f"{s.num_classes} classes, average degree {s.average_degree:.2f}",
         "features": reports,
         "labels": labels,
         "total budget": budget,

@@ -8,7 +8,6 @@ death of the parent; the parent only hands out work, costly work first, and show
 import contextlib
 import multiprocessing
 import os
-import queue
 import signal
 import time
 import traceback
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,8 @@ class Place:
     def worker_count(self) -> int:
         if self.workers is not None:
             return self.workers
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        allowed = getattr(os, "sched_getaffinity", None)  # not on every system
+        return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 @dataclass
@@ -85,8 +86,8 @@ def plan_tasks(
     tasks = []
     for configuration, repeats in open_work:
         size = -(-len(repeats) // parts)
-        for start in range(0, len(repeats), size):
-            tasks.append(Task(configuration, repeats[start : start + size]))
+        starts = range(0, len(repeats), size)
+        tasks += [Task(configuration, repeats[start : start + size]) for start in starts]
     return sorted(tasks, key=costs.seconds, reverse=True)
 
 
@@ -114,7 +115,7 @@ def _run_here(
     failures = []
     for task in tasks:
         try:
-            _compute(task, place, lambda runs, task=task: report(task, runs))
+            _compute(task, place, partial(report, task))
         except Exception as error:
             failures.append(Failure(task.configuration, error, traceback.format_exc()))
     return failures

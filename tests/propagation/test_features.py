@@ -146,11 +146,11 @@ def test_a_run_does_not_see_another_runs_weights() -> None:
     assert torch.equal(after[others], before[others])
 
 
-class LargestTensor(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class LargestTensor(TorchDispatchMode):
     """Watches every operation and remembers the largest number of stored values of a result."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.entries = 0
 
     def __torch_dispatch__(
@@ -211,7 +211,7 @@ def test_the_watch_sees_a_nodes_times_features_matrix() -> None:
 
     weight = torch.ones(1, requires_grad=True)
     with LargestTensor() as largest:
-        DenseOnTheWayBack.apply(weight).sum().backward()  # type: ignore[no-untyped-call]
+        DenseOnTheWayBack.apply(weight).sum().backward()
     assert largest.entries == N * D
 
 

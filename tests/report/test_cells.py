@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 
 from lpgnn.config import Settings, compose_settings
-from lpgnn.report.cells import TABLES, all_cells, budget, curves, table_cells
+from lpgnn.report.cells import all_cells, budget, curves, table_cells
 from lpgnn.report.printed import paper_numbers, paper_statistics
 
 
@@ -78,7 +78,3 @@ def test_an_edition_is_another_base() -> None:
     other = {c.settings.resolve().identity for c in all_cells(Settings(aggregator="mean"))}
     assert not plain & other
     assert len(plain) == len(other)
-    (mechanisms, _, _) = TABLES
-    assert all(
-        c.settings.aggregator == "mean" for c in mechanisms.cells(Settings(aggregator="mean"))
-    )

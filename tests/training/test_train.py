@@ -135,7 +135,7 @@ def plain_training(kind: Kind, run: Run, initial: Weights, settings: Settings) -
             denoised = received.argmax(1)
             loss = F.cross_entropy((p_y @ noisy)[informed], denoised[informed])
         adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         adam.step()
         plain.history["train_loss"].append(loss.item())
         plain.history["dropout_train_acc"].append(accuracy(logits, own.train_mask))
@@ -280,6 +280,24 @@ def test_a_run_alone_equals_the_run_among_ten(kind: Kind, mechanism: str, name: 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_run_alone_makes_the_choices_it_makes_among_ten(kind: Kind) -> None:
+    """What a row reports, whatever the last bit of a product: epochs, predictions, accuracies."""
+    together = train_runs(ten_runs(), backbone_of(kind, run_of()), Settings())
+    for run, expected in zip(ten_runs(), together, strict=True):
+        (alone,) = train_runs([run], backbone_of(kind, run), Settings())
+        for name in NAMES:
+            exact = name.endswith("acc")
+            rtol, atol = (0.0, 0.0) if exact else (1e-5, 1e-6)
+            torch.testing.assert_close(
+                alone.history[name], expected.history[name], rtol=rtol, atol=atol
+            )
+        for selection in SELECTIONS:
+            one, other = alone.selected[selection], expected.selected[selection]
+            assert (one.epoch, one.qualified) == (other.epoch, other.qualified)
+            assert torch.equal(one.predictions, other.predictions)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_same_call_twice_gives_the_same_bits(kind: Kind) -> None:
     backbone = backbone_of(kind, run_of())
     first = train_runs([run_of(r) for r in range(3)], backbone, Settings())
@@ -379,21 +397,19 @@ def test_diverging_learning_rates_are_reported() -> None:
     assert outcomes[1].failed_epoch == 1
 
 
-def test_clean_labels_and_heavy_feature_noise_train_without_a_break() -> None:
-    """The setting of the paper's mechanism table: logits are large, labels clean.
+HEAVY: dict[Learner, int] = {"cross_entropy": 0, "forward": 0, "drop": 2}
+
+
+@pytest.mark.parametrize("learner", HEAVY)
+def test_clean_labels_and_heavy_feature_noise_train_without_a_break(learner: Learner) -> None:
+    """The setting of the paper's mechanism table: large logits, clean labels.
 
     Probabilities that underflow to 0 in float32 must not turn the loss into NaN.
     """
     runs = [run_of(r, collected(r, "lp", x_eps=0.01, y_eps=math.inf), dropout=0.0) for r in (0, 1)]
-    for learner, y_steps in (("cross_entropy", 0), ("forward", 0), ("drop", 2)):
-        settings = Settings(_learner(learner), 2, y_steps, max_epochs=5)
-        outcomes = train_runs(runs, backbone_of("gcn", runs[0]), settings)
-        assert [outcome.failed_epoch for outcome in outcomes] == [None, None], learner
-
-
-def _learner(name: str) -> Learner:
-    known: dict[str, Learner] = {"cross_entropy": "cross_entropy", "forward": "forward"}
-    return known.get(name, "drop")
+    settings = Settings(learner, 2, HEAVY[learner], max_epochs=5)
+    outcomes = train_runs(runs, backbone_of("gcn", runs[0]), settings)
+    assert [outcome.failed_epoch for outcome in outcomes] == [None, None]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -470,7 +486,7 @@ def test_a_plugged_in_network_equals_its_own_training() -> None:
         logits = module(x, own.topology.edge_index())
         loss = F.cross_entropy(logits[own.train_mask], own.labels[own.train_mask])
         adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         adam.step()
         losses.append(loss.item())
     torch.testing.assert_close(

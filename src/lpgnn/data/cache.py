@@ -37,7 +37,8 @@ def load_cached(path: Path, key: str) -> Graph | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        # Opened here, because np.load leaves a file open that turns out to be no archive.
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             graph = _from_arrays(arrays, key)
     # A damaged archive can fail in zipfile, zlib, numpy or json; each time the answer is the same.
     except Exception as error:

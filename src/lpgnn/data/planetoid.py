@@ -39,8 +39,9 @@ def read_planetoid(name: str, raw_dir: Path) -> Graph:
     graph_path = _part(prefix, "graph")
     adjacency = _unpickle(graph_path)
     index_path = _part(prefix, "test.index")
+    index_lines = _read(index_path).split()
     try:
-        test_index = torch.tensor([int(line) for line in _read(index_path).split()])
+        test_index = torch.tensor([int(line) for line in index_lines])
     except ValueError as error:
         raise InputError("data_dir", index_path, DAMAGED) from error
 

@@ -31,7 +31,11 @@ class FactoredFeatures:
     """Sparse reports: project, then propagate."""
 
     def __init__(
-        self, reports: Sequence[FeatureReports], operator: Operator, steps: int, device: torch.device
+        self,
+        reports: Sequence[FeatureReports],
+        operator: Operator,
+        steps: int,
+        device: torch.device,
     ) -> None:
         self.operator, self.steps = operator, steps
         self.offsets = [r.offset for r in reports]
@@ -64,7 +68,11 @@ class DenseFeatures:
     """
 
     def __init__(
-        self, reports: Sequence[FeatureReports], operator: Operator, steps: int, device: torch.device
+        self,
+        reports: Sequence[FeatureReports],
+        operator: Operator,
+        steps: int,
+        device: torch.device,
     ) -> None:
         self.propagated = [_propagated(report, operator, steps, device) for report in reports]
 

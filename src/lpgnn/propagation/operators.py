@@ -48,7 +48,7 @@ class Operator:
 
     def propagate(self, x: Tensor, steps: int = 1) -> Tensor:
         """Apply the operator ``steps`` times to node rows.  [R, N, h] -> [R, N, h]"""
-        return x if steps == 0 else _Power.apply(x, self, steps)  # type: ignore[no-any-return]
+        return x if steps == 0 else _Power.apply(x, self, steps)
 
     def propagate_classes(self, p: Tensor, steps: int = 1) -> Tensor:
         """Apply the operator ``steps`` times to class rows.  [R, c, N] -> [R, c, N]

@@ -42,7 +42,7 @@ CAPTIONS = {
 }
 
 # Why LastFM is missing wherever a private feature is needed.
-NO_LASTFM_FEATURES = "LastFM’s features.csv is not in the public copies; ones, ohd, rnd need none"
+NO_LASTFM_FEATURES = "LastFM’s features.csv was not available; ones, ohd and rnd do without it"
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,9 @@ def _gaps(base: Settings, evidence: Evidence) -> Iterable[Gap]:
             rows = evidence.rows(cell)
             failed = len(rows) - len(succeeded(rows))
             if rows and (failed or len(rows) < cell.settings.repeats):
-                what = (
-                    f"{cell.row}, at {cell.column}: {len(rows)} of {cell.settings.repeats} repeats"
-                )
-                yield Gap(where, dataset, what + (f", {failed} of them failed" if failed else ""))
+                what = f"{len(rows)} of {cell.settings.repeats} repeats"
+                what += f", {failed} of them failed" if failed else ""
+                yield Gap(where, dataset, f"{cell.row}, at {cell.column}: {what}")
 
 
 def _origins(base: Settings, evidence: Evidence) -> Iterable[tuple[str, list[Origin]]]:

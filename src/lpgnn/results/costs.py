@@ -42,7 +42,9 @@ class CostModel:
         nodes, entries, width = _SIZES.get(str(columns["dataset"]), _SIZES["cora"])
         hidden = int(columns["hidden_dim"])
         layers = {"gat": 6.0}.get(str(columns["backbone"]), 1.0)
-        hops = (2 * int(columns["x_steps"]) + 2) * 2 * hidden * layers + 16 * int(columns["y_steps"])
+        hops = (2 * int(columns["x_steps"]) + 2) * 2 * hidden * layers + 16 * int(
+            columns["y_steps"]
+        )
         work = self.sparse * (entries * hops + nodes * 30 * hidden * layers)
         if columns["mechanism"] in ("1b", "lp", "ag") or columns["feature"] == "rnd":
             work += self.dense * nodes * width * hidden * 4 * min(layers, 2.0)

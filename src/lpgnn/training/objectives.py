@@ -1,8 +1,8 @@
 """Training and validation losses: cross entropy, forward correction, Drop.
 
 All of them read the model's logits class-major ([R, c, N]), so that softmax runs along contiguous
-memory.  A loss is -sum(log p * weight) with a weight of 1 / |V| at the label of each node of V and 0
-elsewhere: runs with different splits share one computation, and its gradient needs no scatter.
+memory.  A loss is -sum(log p * weight) with a weight of 1 / |V| at the label of each node of V and
+0 elsewhere: runs with different splits share one computation, and its gradient needs no scatter.
 """
 
 from collections.abc import Sequence

@@ -177,7 +177,8 @@ def predict(logits: Tensor) -> Tensor:
     """
     classes = logits.shape[1]
     small = torch.uint8 if classes < 256 else torch.int32
-    rank = torch.arange(classes, 0, -1, dtype=small, device=logits.device)[:, None]  # first: highest
+    # The first class ranks highest, so that it wins a tie.
+    rank = torch.arange(classes, 0, -1, dtype=small, device=logits.device)[:, None]
     at_top = logits == logits.amax(1, keepdim=True)  # [R, c, N]
     return classes - (at_top * rank).amax(1)
 
