@@ -94,6 +94,7 @@ class Settings:
     data_dir: str = "data"
     results_dir: str = "results"
     force: bool = False
+    task: str = "train"
 
     def __post_init__(self) -> None:
         _positive("x_eps", self.x_eps, "must be a positive number, or inf for no perturbation")
@@ -112,6 +113,7 @@ class Settings:
         _integer("seed", self.seed, at_least=0)
         _one_of("aggregator", self.aggregator, ("gcn", "mean"))
         _one_of("split", self.split, ("random", "fixed"))
+        _one_of("task", self.task, ("train", "statistics", "convexity", "tuning"))
         _one_of("selection", self.selection, ("paper", "released"))
         _one_of("feature", Component.of("feature", self.feature).name, _FEATURES)
         _one_of("learner", Component.of("learner", self.learner).name, _LEARNERS)

@@ -34,6 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.workers is not None and options.workers < 1:
             raise InputError("--workers", options.workers, "must be a whole number >= 1")
         settings = compose_settings(options.overrides, multirun=options.multirun)
+        if settings[0].task != "train":
+            return run_other_task(settings, options.overrides, workers=options.workers)
         return run(settings, workers=options.workers, dry_run=options.dry_run)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -81,6 +83,33 @@ def run(settings: Sequence[Settings], *, workers: int | None, dry_run: bool = Fa
     if failures and len(wanted) == 1 and isinstance(failures[0].error, InputError):
         return 2
     return 1 if failures or broken else 0
+
+
+def run_other_task(
+    settings: Sequence[Settings], overrides: Sequence[str], *, workers: int | None
+) -> int:
+    """The experiments that are no grid of trainings."""
+    first = settings[0]
+    if first.task == "convexity":
+        from lpgnn.report import write_convexity
+
+        print(f"f(z) = z coth^2(z / 2): {write_convexity(first.results_dir)}")
+    for configuration in {s.resolve().dataset: s.resolve() for s in settings}.values():
+        if first.task == "statistics":
+            from lpgnn.data import statistics
+            from lpgnn.experiment import load_dataset
+            from lpgnn.report import record_statistics
+
+            RowStore(first.results_dir).check_writable()
+            graph = load_dataset(configuration, first.data_dir)
+            record_statistics({graph.name: statistics(graph)}, first.results_dir)
+            print(f"{graph.name}: {statistics(graph)}")
+        elif first.task == "tuning":
+            from lpgnn.tune import tune
+
+            others = [text for text in overrides if not text.startswith("dataset=")]
+            tune([*others, f"dataset={configuration.dataset.name}"], workers=workers)
+    return 0
 
 
 def print_summaries(wanted: Sequence[tuple[Configuration, Settings]], store: RowStore) -> int:

@@ -168,7 +168,7 @@ def test_failed_write_leaves_the_old_cache_and_no_rubbish(
     def full_disk(*_: object, **__: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(cache.np, "savez", full_disk)
+    monkeypatch.setattr(np, "savez", full_disk)
     cache.save_cached(build.graph, path, "other key")
     assert path.read_bytes() == before
     assert [entry.name for entry in path.parent.iterdir()] == ["graph.npz"]

@@ -68,7 +68,7 @@ def test_round_trip_keeps_absent_classes_and_absent_features() -> None:
         ("x", torch.rand(4, 2), "features=4 rows"),
         ("x", torch.full((3, 2), torch.nan), "features=nan"),
         ("y", None, r"data\.y=NoneType"),
-        ("y", torch.rand(3), "labels=torch.float32"),
+        ("y", torch.tensor([0.0, 1.0, 1.0]), "labels=torch.float32"),
         ("edge_index", None, r"data\.edge_index=NoneType"),
         ("edge_index", torch.tensor([[0], [3]]), r"edges=0\.\.3"),
         ("edge_index", torch.zeros(3, 2, dtype=torch.int64), r"data\.edge_index=shape \(3, 2\)"),

@@ -17,7 +17,7 @@ SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
 
 
 def linked(name: str, tmp_path: Path) -> Path:
-    """A data folder of our own with links to the real raw files, so that nothing is written there."""
+    """A data folder of our own with links to the raw files: nothing is written beside those."""
     if not (SHARED / name / "raw").is_dir():
         pytest.skip(f"the real files of {name} are not at ../shared/data")
     raw_dir = tmp_path / name / "raw"

@@ -105,23 +105,31 @@ def test_classes_have_their_own_words_only_with_a_signal() -> None:
     assert smallest_p_value(replace(model, feature_signal=0.0).generate()) > ALPHA
 
 
-def nearest_centroid_accuracy(graph: Graph) -> float:
-    """Train on the first half of the nodes (they are in random order), test on the second."""
+def naive_bayes_accuracy(graph: Graph, num_hops: int) -> float:
+    """Multinomial naive Bayes without class sizes, on words summed over the neighbourhood.
+
+    Trained on the first half of the nodes, which are in random order, tested on the second.
+    """
     assert graph.features is not None
-    words = graph.features.to_dense()
-    half = graph.num_nodes // 2
-    centroids = torch.stack(
-        [words[:half][graph.labels[:half] == label].mean(dim=0) for label in range(7)]
-    )
-    scores = words[half:] @ torch.log(centroids + 1e-3).T  # naive Bayes without class sizes
-    return float((scores.argmax(dim=1) == graph.labels[half:]).double().mean())
+    words, labels, half = graph.features.to_dense(), graph.labels, graph.num_nodes // 2
+    source, target = graph.topology.edge_index()
+    for _ in range(num_hops):
+        words = words.index_add(0, source, words[target])
+    means = [words[:half][labels[:half] == c].mean(dim=0) for c in range(graph.num_classes)]
+    frequency = torch.stack(means) + 0.02
+    scores = words[half:] @ torch.log(frequency / frequency.sum(dim=1, keepdim=True)).T
+    return float((scores.argmax(dim=1) == labels[half:]).double().mean())
 
 
-def test_default_words_are_about_as_telling_as_coras(default_graph: Graph) -> None:
-    # Logistic regression gives 74-76 % here and 74 % on Cora; this classifier is close to it.
-    assert 0.68 < nearest_centroid_accuracy(default_graph) < 0.82
-    easy = replace(BlockModel(), feature_signal=0.9).generate()
-    assert nearest_centroid_accuracy(easy) > 0.9
+def test_default_is_about_as_hard_as_cora(
+    default_graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Measured on Cora with the same classifier: 0.74 on a node's own words, 0.83 with one hop.
+    assert 0.70 < naive_bayes_accuracy(default_graph, 0) < 0.82
+    assert 0.80 < naive_bayes_accuracy(default_graph, 1) < 0.89
+    assert naive_bayes_accuracy(BlockModel(feature_signal=0.9).generate(), 0) > 0.9
+    monkeypatch.setattr("lpgnn.data.sbm.BOUNDARY_FACTOR", 10.0)  # cross edges spread evenly
+    assert naive_bayes_accuracy(BlockModel().generate(), 1) > 0.9
 
 
 @pytest.mark.parametrize(

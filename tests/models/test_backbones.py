@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pytest
 import torch
 from torch import Tensor
@@ -98,6 +100,9 @@ class Given:
 
     def matmul(self, weight: Tensor) -> Tensor:
         return self.x @ weight
+
+    def matmul_each(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [self.matmul(weight) for weight in weights]
 
     def dense(self) -> Tensor:
         return self.x

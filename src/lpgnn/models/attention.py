@@ -44,7 +44,7 @@ def attend(pattern: AttentionPattern, source: Tensor, target: Tensor, value: Ten
     out_i = sum_j a_ij value_j,  a_i = softmax over j in N(i) + {i} of
     leaky_relu(source_j + target_i).  source, target: [R, N]; value: [R, N, f] -> [R, N, f]
     """
-    return _Attend.apply(source, target, value, pattern)  # type: ignore[no-any-return]
+    return _Attend.apply(source, target, value.contiguous(), pattern)  # type: ignore[no-any-return]
 
 
 class _Attend(torch.autograd.Function):

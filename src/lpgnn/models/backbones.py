@@ -93,9 +93,9 @@ class GraphSAGE(Backbone):
         }
 
     def hidden(self, weights: Weights, x: PropagatedFeatures) -> Tensor:
-        neighbours = self.aggregate.propagate(x.matmul(weights["left1"]))  # [R, N, h]
-        own = x.matmul(weights["right1"])  # [R, N, h]
-        return F.selu(neighbours + own + weights["bias1"][:, None], inplace=True)
+        left, right = x.matmul_each([weights["left1"], weights["right1"]])  # [R, N, h] each
+        neighbours = self.aggregate.propagate(left)
+        return F.selu(neighbours + right + weights["bias1"][:, None], inplace=True)
 
     def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
         hidden = dropout(hidden) if dropout else hidden
@@ -130,8 +130,8 @@ class GAT(Backbone):
 
     def hidden(self, weights: Weights, x: PropagatedFeatures) -> Tensor:
         outputs = []
-        for head in range(self.heads):
-            value = x.matmul(weights["weight1"][:, head])  # [R, N, h]
+        values = x.matmul_each([weights["weight1"][:, head] for head in range(self.heads)])
+        for head, value in enumerate(values):  # [R, N, h]
             source = _scores(value, weights["source1"][:, head])
             target = _scores(value, weights["target1"][:, head])
             outputs.append(attend(self.pattern, source, target, value))

@@ -22,6 +22,10 @@ class PropagatedFeatures(Protocol):
         """P^K X' W.  [R, d, h] -> [R, N, h]"""
         ...
 
+    def matmul_each(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        """P^K X' W for several W of one width, in whichever way is cheaper together."""
+        ...
+
     def dense(self) -> Tensor:
         """P^K X' itself, for backbones that need it.  -> [R, N, d]"""
         ...
@@ -55,6 +59,9 @@ class FactoredFeatures:
     def matmul(self, weight: Tensor) -> Tensor:
         return self.operator.propagate(_Project.apply(weight, self), self.steps)
 
+    def matmul_each(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [self.matmul(weight) for weight in weights]  # narrow operands stay in the cache
+
     def dense(self) -> Tensor:
         offsets = torch.tensor(self.offsets, device=self.sent[0].device)[:, None, None]
         rectified = torch.stack([sent.to_dense() for sent in self.sent]) + offsets
@@ -79,6 +86,9 @@ class DenseFeatures:
     def matmul(self, weight: Tensor) -> Tensor:
         return torch.stack([x @ w for x, w in zip(self.propagated, weight, strict=True)])
 
+    def matmul_each(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
+        return self.matmul(torch.cat(list(weights), dim=2)).chunk(len(weights), dim=2)  # one pass
+
     def dense(self) -> Tensor:
         return torch.stack(self.propagated)
 
@@ -100,12 +110,12 @@ def _scaled(report: FeatureReports) -> CsrMatrix:
 def _propagated(
     report: FeatureReports, operator: Operator, steps: int, device: torch.device
 ) -> Tensor:
-    assert isinstance(report.sent, Tensor)
-    nodes, features = report.sent.shape
+    sent = report.sent.to_dense() if isinstance(report.sent, CsrMatrix) else report.sent
+    nodes, features = sent.shape
     out = torch.empty(nodes, features, device=device)
     block = 256  # columns at a time: the working set of a block stays small beside the result
     for start in range(0, features, block):
-        columns = report.sent[:, start : start + block].to(device, torch.float32)
+        columns = sent[:, start : start + block].to(device, torch.float32)
         columns = (columns * report.scale + report.offset).unsqueeze(0)  # [1, N, block]
         out[:, start : start + block] = operator.propagate(columns, steps)[0]
     return out

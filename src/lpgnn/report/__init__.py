@@ -8,6 +8,7 @@ from lpgnn.report.comparison import compare as compare
 from lpgnn.report.comparison import judge as judge
 from lpgnn.report.comparison import verdict_counts as verdict_counts
 from lpgnn.report.evidence import Evidence as Evidence
+from lpgnn.report.figures import write_convexity as write_convexity
 from lpgnn.report.printed import Printed as Printed
 from lpgnn.report.printed import paper_numbers as paper_numbers
 from lpgnn.report.printed import paper_statistics as paper_statistics

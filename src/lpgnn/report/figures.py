@@ -78,9 +78,16 @@ def write_curves(base: Settings, evidence: Evidence) -> None:
             write_atomically(path, "\n".join(lines) + "\n")
         else:
             path.unlink(missing_ok=True)
+    write_convexity(base.results_dir)
+
+
+def write_convexity(results_dir: Path | str) -> Path:
+    """Write f(z) at 0.05, 0.10, ..., 10."""
     samples = (i / 20 for i in range(1, 201))
     lines = ["z,f", *(f"{z:.2f},{convexity(z):.6f}" for z in samples)]
-    write_atomically(folder / "convexity.csv", "\n".join(lines) + "\n")
+    path = Path(results_dir) / "figures" / "convexity.csv"
+    write_atomically(path, "\n".join(lines) + "\n")
+    return path
 
 
 def draw_figures(base: Settings, evidence: Evidence, judged: Sequence[Judged]) -> dict[str, bytes]:
