@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -5,12 +8,34 @@ from torch import Tensor
 from torch.func import functional_call
 
 from lpgnn.data.graph import Topology
+from lpgnn.data.sparse import CsrMatrix
 from lpgnn.models.attention import AttentionPattern, attend
+from lpgnn.propagation.operators import torch_csr
 from propagation.graphs import CPU, adjacency, path_and_isolated, random_topology, seeded
 
 from .pyg import GATConv
 
 R, N, WIDTH = 3, 30, 5
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _past_torchs_warning() -> None:
+    """torch warns once a process of its sparse layout; only the fresh process below looks at it."""
+    torch_csr(CsrMatrix.from_dense(torch.eye(1)), CPU)
+
+
+def test_the_first_use_in_a_process_warns_of_nothing() -> None:
+    program = (
+        "import torch\n"
+        "from lpgnn.data.graph import Topology\n"
+        "from lpgnn.models.attention import AttentionPattern, attend\n"
+        "topology = Topology.from_edges(2, torch.tensor([[0], [1]]))\n"
+        "pattern = AttentionPattern.from_topology(topology, torch.device('cpu'))\n"
+        "attend(pattern, torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2, 1))\n"
+    )
+    command = [sys.executable, "-W", "error::UserWarning", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def dense_attention(topology: Topology, source: Tensor, target: Tensor, value: Tensor) -> Tensor:

@@ -105,13 +105,18 @@ def test_evaluation_drops_nothing_and_training_leaves_the_global_stream_alone() 
 
 def test_a_modules_buffers_do_not_carry_one_run_into_another() -> None:
     """Batch normalisation keeps running statistics: they are a run's own, like its weights."""
+    backbone = backbone_of(options={"norm": "batch_norm"})
 
-    def evaluated_after_training(runs: list[int]) -> Tensor:
-        backbone = backbone_of(options={"norm": "batch_norm"})
-        for _ in range(3):
-            logits(backbone, runs, Dropout([0.0] * len(runs), [seeded(run) for run in runs]))
-        return logits(backbone, runs, None).detach()
+    def evaluated(runs: list[int], steps: int) -> Tensor:
+        weights = stacked(backbone, runs)  # a new training begins
+        hidden = backbone.hidden(weights, features(runs))
+        dropout = Dropout([0.0] * len(runs), [seeded(run) for run in runs])
+        for _ in range(steps):
+            backbone.logits(weights, hidden, dropout)
+        return backbone.logits(weights, hidden, None).detach()
 
-    alone = evaluated_after_training([0])
-    together = evaluated_after_training([0, 1])
-    assert torch.equal(together[0], alone[0])
+    alone = evaluated([0], 3)
+    together = evaluated([1, 0, 2], 3)
+    assert torch.equal(together[1], alone[0])
+    assert torch.equal(evaluated([0], 3), alone)  # nor into the next training
+    assert not torch.equal(evaluated([0], 1), alone)  # but from a run's step to its evaluation

@@ -81,6 +81,9 @@ def check_against_dense(reports: Sequence[FeatureReports], steps: int, form: typ
         d_expected = x.transpose(1, 2) @ grad.double()
         torch.testing.assert_close(d_weight.double(), d_expected, rtol=1e-5, atol=1e-5 * scale)
     torch.testing.assert_close(features.dense().double(), x, rtol=1e-5, atol=1e-6 * scale)
+    several = [weight.detach(), -weight.detach(), weight.detach() * 2]
+    for factor, one in zip((1, -1, 2), features.matmul_each(several), strict=True):
+        torch.testing.assert_close(one.double(), factor * expected, rtol=1e-5, atol=2e-5 * scale)
 
 
 @pytest.mark.parametrize("kind", SPARSE)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from lpgnn.data.graph import Topology
-from lpgnn.propagation.operators import multiply_into, with_self_loops
+from lpgnn.data.sparse import CsrMatrix
+from lpgnn.propagation.operators import multiply_into, torch_csr, with_self_loops
 
 _SLOPE = 0.2  # of the leaky ReLU on the scores, as in the GAT paper and torch-geometric
 
@@ -16,8 +17,7 @@ _SLOPE = 0.2  # of the leaky ReLU on the scores, as in the GAT paper and torch-g
 class AttentionPattern:
     """Neighbour lists with one self-loop a node, and the way from an entry to its mirror image."""
 
-    indptr: Tensor  # [N + 1] int32
-    columns: Tensor  # [E] int32
+    empty: Tensor  # [N, N] compressed rows of zeros
     rows: Tensor  # [E] int32
     mirror: Tensor  # [E] int64: entry (i, j) -> position of (j, i); the pattern is symmetric
 
@@ -26,15 +26,21 @@ class AttentionPattern:
         looped = with_self_loops(topology)
         rows, columns = looped.row_indices(), looped.indices
         mirror = (columns * looped.num_nodes + rows).argsort()
-        indptr, rows32, columns32 = (
-            t.to(device, torch.int32) for t in (looped.indptr, rows, columns)
-        )
-        return cls(indptr, columns32, rows32, mirror.to(device))
+        shape = (looped.num_nodes, looped.num_nodes)
+        zeros = CsrMatrix(looped.indptr, columns, torch.zeros(columns.numel()), shape)
+        return cls(torch_csr(zeros, device), rows.to(device, torch.int32), mirror.to(device))
+
+    @property
+    def indptr(self) -> Tensor:  # [N + 1] int32
+        return self.empty.crow_indices()
+
+    @property
+    def columns(self) -> Tensor:  # [E] int32
+        return self.empty.col_indices()
 
     def matrix(self, values: Tensor) -> Tensor:  # [E] -> [N, N] compressed rows
-        nodes = self.indptr.numel() - 1
         return torch.sparse_csr_tensor(
-            self.indptr, self.columns, values, size=(nodes, nodes), check_invariants=False
+            self.indptr, self.columns, values, size=self.empty.shape, check_invariants=False
         )
 
 
@@ -78,13 +84,14 @@ class _Attend(torch.autograd.Function):
         value, out = ctx.saved_tensors
         grad = grad.contiguous()
         ones = value.new_ones(value.shape[1], 1)
-        empty = pattern.matrix(torch.zeros_like(ctx.weights[0]))
         d_value = torch.empty_like(value)
         d_source = value.new_empty(value.shape[:2])
         d_target = torch.empty_like(d_source)
         for run, (weight, positive) in enumerate(zip(ctx.weights, ctx.slopes, strict=True)):
             # d loss / d a_ij = grad_i . value_j, read at the pattern's entries only.
-            products = torch.sparse.sampled_addmm(empty, grad[run], value[run].t(), beta=0.0)
+            products = torch.sparse.sampled_addmm(
+                pattern.empty, grad[run], value[run].t(), beta=0.0
+            )
             # The softmax's inner product sum_j a_ij grad_i . value_j is grad_i . out_i.
             inner = (grad[run] * out[run]).sum(1)  # [N]
             d_score = products.values().sub_(inner.index_select(0, pattern.rows)).mul_(weight)

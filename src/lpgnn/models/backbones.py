@@ -132,8 +132,9 @@ class GAT(Backbone):
         outputs = []
         values = x.matmul_each([weights["weight1"][:, head] for head in range(self.heads)])
         for head, value in enumerate(values):  # [R, N, h]
-            source = _scores(value, weights["source1"][:, head])
-            target = _scores(value, weights["target1"][:, head])
+            source, target = _scores(
+                value, weights["source1"][:, head], weights["target1"][:, head]
+            )
             outputs.append(attend(self.pattern, source, target, value))
         mixed = torch.cat(outputs, dim=2) + weights["bias1"][:, None]  # [R, N, H h]
         return F.selu(mixed, inplace=True)
@@ -141,8 +142,7 @@ class GAT(Backbone):
     def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
         hidden = dropout(hidden) if dropout else hidden
         value = _project(hidden, weights["weight2"]).transpose(1, 2).contiguous()  # [R, N, c]
-        source = _scores(value, weights["source2"])
-        target = _scores(value, weights["target2"])
+        source, target = _scores(value, weights["source2"], weights["target2"])
         mixed = attend(self.pattern, source, target, value)
         return mixed.transpose(1, 2) + weights["bias2"][:, :, None]
 
@@ -165,12 +165,15 @@ class _Project(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:  # grad: [R, c, N]
         hidden, weight = ctx.saved_tensors
         d_hidden = torch.bmm(grad.transpose(1, 2), weight.transpose(1, 2))  # [R, N, h]
-        d_weight = torch.bmm(grad, hidden).transpose(1, 2)  # [R, h, c]
-        return d_hidden, d_weight
+        # Run by run: a batch of one sums over N in another order than a batch of many.
+        d_weight = torch.stack([g @ h for g, h in zip(grad, hidden, strict=True)])  # [R, c, h]
+        return d_hidden, d_weight.transpose(1, 2)
 
 
-def _scores(value: Tensor, attention: Tensor) -> Tensor:  # [R, N, f], [R, f] -> [R, N]
-    return torch.bmm(value, attention[:, :, None])[:, :, 0]
+def _scores(value: Tensor, source: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Both halves of the attention scores.  [R, N, f], [R, f], [R, f] -> [R, N], [R, N]"""
+    both = _project(value, torch.stack([source, target], dim=2))  # [R, 2, N]
+    return both[:, 0], both[:, 1]
 
 
 def _uniform(*shape: int, fan_in: int, generator: torch.Generator) -> Tensor:

@@ -26,6 +26,9 @@ class ModuleBackbone(Backbone):
     def __post_init__(self) -> None:
         self.edge_index = self.topology.edge_index().to(self.device)
         self.module = self._build().to(self.device)
+        # Running statistics of batch normalisation and the like: a run's own, like its weights.
+        self.fresh_buffers = {name: b.clone() for name, b in self.module.named_buffers()}
+        self.buffers: dict[int, Weights] = {}
 
     def _build(self) -> nn.Module:
         return self.module_class(
@@ -38,6 +41,7 @@ class ModuleBackbone(Backbone):
         )
 
     def initial_weights(self, *, generator: torch.Generator) -> Weights:
+        self.buffers.clear()  # a new training begins
         # Modules draw their weights from torch's global stream: seed it from ours, then restore.
         seed = int(torch.randint(2**62, (), generator=generator))
         with torch.random.fork_rng(devices=[]):
@@ -52,7 +56,9 @@ class ModuleBackbone(Backbone):
         self.module.train(dropout is not None)
         outputs = []
         for run in range(hidden.shape[0]):
-            own = {name: w[run] for name, w in weights.items()}
+            if run not in self.buffers:
+                self.buffers[run] = {name: b.clone() for name, b in self.fresh_buffers.items()}
+            own = {name: w[run] for name, w in weights.items()} | self.buffers[run]
             inputs = (hidden[run], self.edge_index)
             with torch.random.fork_rng():
                 if dropout is not None:

@@ -44,17 +44,15 @@ class FactoredFeatures:
         self.operator, self.steps = operator, steps
         self.offsets = [r.offset for r in reports]
         self.sent, self.sent_transposed = [], []
-        built: dict[int, tuple[Tensor, Tensor]] = {}
+        built: dict[tuple[int, float], tuple[Tensor, Tensor]] = {}
         for report in reports:
-            if id(report.sent) not in built:  # runs with clean features share one matrix
+            key = (id(report.sent), report.scale)
+            if key not in built:  # runs that share a report share its matrices
                 scaled = _scaled(report)
-                built[id(report.sent)] = (
-                    torch_csr(scaled, device),
-                    torch_csr(scaled.transpose(), device),
-                )
-            sent, transposed = built[id(report.sent)]
-            self.sent.append(sent)
-            self.sent_transposed.append(transposed)
+                transposed = torch_csr(scaled.transpose(), device)
+                built[key] = (torch_csr(scaled, device), transposed)
+            self.sent.append(built[key][0])
+            self.sent_transposed.append(built[key][1])
 
     def matmul(self, weight: Tensor) -> Tensor:
         return self.operator.propagate(_Project.apply(weight, self), self.steps)

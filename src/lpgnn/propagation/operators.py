@@ -20,7 +20,7 @@ _FOLDED_COLUMNS = 32
 def torch_csr(matrix: CsrMatrix, device: torch.device) -> Tensor:
     """Hand a matrix to torch's own products; 32-bit indices halve the traffic of a product."""
     with warnings.catch_warnings():
-        # torch says of every compressed tensor that the layout is in beta.
+        # torch says once in a process that the layout is in beta.
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
         return torch.sparse_csr_tensor(
             matrix.indptr.to(torch.int32),

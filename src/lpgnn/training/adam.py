@@ -1,7 +1,13 @@
 """Adam for R runs side by side, each with its own learning rate and weight decay."""
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+# torch computes the last few numbers of an array, those that fill no vector register, by other
+# instructions, which round differently.  Rows of whole registers make a run's update independent
+# of its neighbours to the last bit.
+_REGISTERS = 16
 
 
 class Adam:
@@ -17,8 +23,8 @@ class Adam:
     ) -> None:
         self.weights = weights  # [R, ...] each
         self.learning_rate, self.weight_decay = learning_rate, weight_decay  # [R]
-        self.mean = {name: torch.zeros_like(w) for name, w in weights.items()}
-        self.square = {name: torch.zeros_like(w) for name, w in weights.items()}
+        self.mean = {name: torch.zeros_like(_rows(w)) for name, w in weights.items()}
+        self.square = {name: torch.zeros_like(_rows(w)) for name, w in weights.items()}
         self.steps = 0
 
     @torch.no_grad()
@@ -26,13 +32,20 @@ class Adam:
         self.steps += 1
         correction1 = 1 - self.beta1**self.steps
         correction2 = 1 - self.beta2**self.steps
+        rate = (self.learning_rate / correction1)[:, None]
+        decay = self.weight_decay[:, None]
         for name, weight in self.weights.items():
-            per_run = (-1, *[1] * (weight.dim() - 1))
-            decay = self.weight_decay.view(per_run)
-            rate = self.learning_rate.view(per_run)
-            gradient = torch.addcmul(gradients[name], weight, decay)
+            value = _rows(weight)  # [R, n]
+            gradient = torch.addcmul(_rows(gradients[name]), value, decay)
             self.mean[name].lerp_(gradient, 1 - self.beta1)
             self.square[name].mul_(self.beta2).addcmul_(gradient, gradient, value=1 - self.beta2)
             scale = torch.sqrt(self.square[name], out=gradient)
             scale.div_(correction2**0.5).add_(self.eps)
-            weight.sub_((self.mean[name] / scale).mul_(rate / correction1))
+            value = value - torch.div(self.mean[name], scale, out=gradient).mul_(rate)
+            weight.copy_(value[:, : weight[0].numel()].view_as(weight))
+
+
+def _rows(weight: Tensor) -> Tensor:
+    """A row a run, filled up with zeros to whole registers.  [R, ...] -> [R, n]"""
+    rows = weight.detach().reshape(weight.shape[0], -1)
+    return F.pad(rows, (0, -rows.shape[1] % _REGISTERS))

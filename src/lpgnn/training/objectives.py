@@ -38,6 +38,7 @@ class Objective:
     steps: int  # K_y
     keep: Tensor  # [R, 1, 1]: p(y' = y | y)
     flip: Tensor  # [R, 1, 1]: p(y' = k | y) for one other k
+    flips: bool  # whether flip keeps log p(y'|x) finite by itself
 
     def log_noisy(self, logits: Tensor) -> Tensor:
         """log p(y'|x) from p(y|x) (paper Eq. p_yp).  [R, c, N] -> [R, c, N]
@@ -46,7 +47,12 @@ class Objective:
         """
         if self.learner == "cross_entropy":
             return logits.log_softmax(1)
-        return self._noisy(logits).log()
+        if self.flips:
+            # Run by run: the end of an array is rounded differently, and must be each run's own.
+            return torch.stack([noisy.log() for noisy in self._noisy(logits)])
+        # Next to no label noise: a p(y|x) that underflows must not become log 0.
+        kept = (self.keep - self.flip).log() + logits.log_softmax(1)
+        return torch.logaddexp(kept, self.flip.log())
 
     def _noisy(self, logits: Tensor) -> Tensor:
         return self.flip + (self.keep - self.flip) * logits.softmax(1)
@@ -86,7 +92,8 @@ def make_objective(
     responses = [RandomizedResponse(c.y_eps, c.num_classes) for c in collected]
     keep = torch.tensor([r.keep_probability() for r in responses], device=device)
     flip = torch.tensor([r.flip_probability() for r in responses], device=device)
-    return Objective(learner, operator, steps, keep[:, None, None], flip[:, None, None])
+    flips = min(r.flip_probability() for r in responses) > 1e-20
+    return Objective(learner, operator, steps, keep[:, None, None], flip[:, None, None], flips)
 
 
 def make_targets(

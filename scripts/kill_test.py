@@ -1,0 +1,135 @@
+"""Kill a sweep again and again, let the last start finish, and look whether its rows suffered.
+
+``python scripts/kill_test.py [--kills 20]`` runs a sweep undisturbed, then the same sweep in another
+folder under kill -9, at random moments, of all its processes at once.  The rows of both must be
+equal, byte for byte, except for the columns that say where and when they were computed.
+"""
+
+import argparse
+import csv
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from lpgnn.results import PROVENANCE
+
+GRAPH = ("dataset.num_nodes=300", "dataset.num_classes=4", "dataset.num_features=90")
+
+
+def start_sweep(overrides: Sequence[str], results_dir: Path, workers: int) -> subprocess.Popen[str]:
+    """Start a sweep as a process group of its own, as a shell would."""
+    command = [sys.executable, "-m", "lpgnn.run", "-m", *GRAPH, *overrides]
+    return subprocess.Popen(
+        [*command, f"results_dir={results_dir}", "--workers", str(workers)],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    output, _ = process.communicate(timeout=600)
+    if process.returncode != 0:
+        raise RuntimeError(f"the sweep ended with code {process.returncode}: {output}")
+
+
+def count_rows(results_dir: Path) -> int:
+    """Rows that are there, or 0; a file that is not whole is an error."""
+    return max(0, len(science_lines(results_dir)) - 1)
+
+
+def science_lines(results_dir: Path) -> list[str]:
+    """The lines of the rows, byte for byte, without the columns of where and when."""
+    path = results_dir / "rows" / "sbm.csv"
+    if not path.is_file():
+        return []
+    text = path.read_text()
+    header, *rows = csv.reader(io.StringIO(text))
+    if not text.endswith("\n") or any(len(row) != len(header) for row in rows):
+        raise RuntimeError(f"{path} is damaged")
+    kept = [i for i, name in enumerate(header) if name not in PROVENANCE]
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows([r[i] for i in kept] for r in (header, *rows))
+    return lines.getvalue().splitlines()
+
+
+def kill_once(
+    overrides: Sequence[str],
+    results_dir: Path,
+    workers: int,
+    moments: random.Random,
+    total_rows: int,
+) -> int:
+    """Start the sweep and kill -9 all of it at a random moment; return the rows it leaves.
+
+    Two kills of three fall shortly after the sweep has stored a row, when others are under way;
+    the third anywhere from its very start.
+    """
+    process = start_sweep(overrides, results_dir, workers)
+    before = count_rows(results_dir)
+    if moments.random() < 2 / 3:
+        while process.poll() is None and count_rows(results_dir) in (before, total_rows - 1):
+            time.sleep(0.01)
+        time.sleep(0.2 * moments.random())
+    else:
+        time.sleep(4 * moments.random())
+    # A group outlives its leader: also workers whose parent is gone are killed.
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return count_rows(results_dir)
+
+
+def compare_killed(
+    overrides: Sequence[str], folder: Path, kills: int, expected: Sequence[str], *, seed: int = 0
+) -> list[int]:
+    """Kill the sweep ``kills`` times, finish it, and compare; return the rows after each kill."""
+    moments = random.Random(seed)
+    history: list[int] = []
+    for kill in range(kills):
+        workers = 1 + kill % 2  # work in the process itself, and in workers
+        left = kill_once(overrides, folder, workers, moments, len(expected) - 1)
+        if history and left < history[-1]:
+            raise RuntimeError(f"kill {kill + 1} lost rows: {history[-1]} before, {left} after")
+        history.append(left)
+    finish(start_sweep(overrides, folder, 2))
+    found = science_lines(folder)
+    if found != list(expected):
+        wrong = sum(a != b for a, b in zip(found, expected, strict=False))
+        raise RuntimeError(f"{wrong} of {len(expected)} lines differ, {len(found)} lines found")
+    return history
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    # Enough configurations that every kill finds work: 90, of three repeats each.
+    grid = ("backbone=sage,gcn,gat", "x_eps=0.01,0.1,1,2,3,inf", "y_eps=0.5,1,2,3,inf")
+    overrides = (*grid, "repeats=3", "max_epochs=60")
+    with tempfile.TemporaryDirectory() as folder:
+        undisturbed, killed = Path(folder) / "undisturbed", Path(folder) / "killed"
+        finish(start_sweep(overrides, undisturbed, 2))
+        expected = science_lines(undisturbed)
+        print(f"undisturbed: {len(expected) - 1} rows", flush=True)
+        try:
+            history = compare_killed(overrides, killed, options.kills, expected, seed=options.seed)
+        except RuntimeError as error:
+            print(f"FAILED: {error}")
+            return 1
+    print(f"rows after each of {len(history)} kills: {', '.join(map(str, history))}")
+    at_work = sum(0 < left < len(expected) - 1 for left in history)
+    print(f"passed: all rows equal; {at_work} kills found the sweep under way")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
