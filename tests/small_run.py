@@ -20,7 +20,7 @@ from lpgnn.privacy import FeatureMechanism, FeatureReports
 from lpgnn.results import PROVENANCE
 
 SMALL_GRAPH: dict[str, Any] = {"name": "sbm", "num_nodes": 300, "num_classes": 4, "num_features": 90}
-OVERRIDES = ["dataset.num_nodes=300", "dataset.num_classes=4", "dataset.num_features=90"]
+
 
 
 def small(**settings: Any) -> Configuration:

@@ -12,10 +12,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from lpgnn.errors import InputError
-from lpgnn.hyperparameters import conf_dir, load_table, nearest_graph
+from lpgnn.hyperparameters import AVERAGE_DEGREE, conf_dir, load_table, nearest_graph
 
 # The version of the science: bump it when a change would change numbers.
 SCIENCE_VERSION = 1
@@ -39,10 +40,12 @@ class Component:
             return value
         if isinstance(value, str):
             return cls(value.lower())
-        name = str(value["name"])
+        if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
+            raise InputError(group, value, "must be a name, or a name with options")
+        name = value["name"].lower()
         usual = default_options(group, name)
         options = {
-            key: option
+            key: float(option) if isinstance(usual.get(key), float) and _number(option) else option
             for key, option in value.items()
             if key != "name" and option != usual.get(key)
         }
@@ -91,8 +94,8 @@ class Settings:
     split: str = "random"
     selection: str = "paper"
     device: str = "auto"
-    data_dir: str = "data"
-    results_dir: str = "results"
+    data_dir: str | Path = "data"
+    results_dir: str | Path = "results"
     force: bool = False
     task: str = "train"
 
@@ -115,10 +118,23 @@ class Settings:
         _one_of("split", self.split, ("random", "fixed"))
         _one_of("task", self.task, ("train", "statistics", "convexity", "tuning"))
         _one_of("selection", self.selection, ("paper", "released"))
+        for group in GROUPS:
+            Component.of(group, getattr(self, group))
         _one_of("feature", Component.of("feature", self.feature).name, _FEATURES)
         _one_of("learner", Component.of("learner", self.learner).name, _LEARNERS)
         if not isinstance(self.force, bool):
             raise InputError("force", self.force, "must be true or false")
+        for name, allowed in (
+            ("hparams", "must be paper, tuned or a file"),
+            ("device", "must be auto, cpu, cuda or cuda:N"),
+            ("data_dir", "must be a folder"),
+            ("results_dir", "must be a folder"),
+        ):
+            if not isinstance(getattr(self, name), str | Path) or not str(getattr(self, name)):
+                raise InputError(name, getattr(self, name), allowed)
+        for group in ("feature", "learner"):
+            for key, value in Component.of(group, getattr(self, group)).options:
+                raise InputError(group, f"{{{key}: {value}}}", "takes a name and no options")
 
     def resolve(self) -> "Configuration":
         """Fill in what is open and spell what is not applied as not applied."""
@@ -137,9 +153,13 @@ class Settings:
             raise InputError("y_steps", self.y_steps, f"must be 0 or unset with learner={learner}")
         about = dataset.all_options("dataset")
         table = load_table(self.hparams, self.results_dir)
-        tuned_as = about.get("tuned_as") or dataset.name
-        if tuned_as not in table.steps:
-            tuned_as = nearest_graph(float(about.get("average_degree", 3.9)))
+        degree = about.get("average_degree", AVERAGE_DEGREE["cora"])
+        _positive("dataset.average_degree", degree, "must be a positive number", inf=False)
+        tuned_as = about.get("tuned_as")
+        if tuned_as is None:
+            known = dataset.name in table.steps
+            tuned_as = dataset.name if known else nearest_graph(float(degree))
+        _one_of("dataset.tuned_as", tuned_as, tuple(table.steps))
         tuned = table.look_up(tuned_as, feature, x_eps, y_eps)
         y_steps = tuned.y_steps if self.y_steps is None else self.y_steps
         if learner != "drop":
@@ -301,23 +321,22 @@ def compose_settings(overrides: Sequence[str], *, multirun: bool = False) -> lis
                     values = [t for t in texts if t not in groups]
                     if groups not in composed:  # group choices are slow to compose, values are not
                         composed[groups] = compose("config", list(groups))
-                    result.append(_settings(_updated(composed[groups], values, compose, groups)))
+                    result.append(_settings(_updated(composed[groups], values)))
             return result
     except (HydraException, OmegaConfBaseException) as error:
         raise _one_line(error, overrides) from None
 
 
-def _updated(base: Any, values: list[str], compose: Any, groups: tuple[str, ...]) -> Any:
+def _updated(base: Any, values: list[str]) -> Any:
     """Apply value overrides to a composed config, as Hydra would."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf, open_dict
 
-    parsed = OverridesParser.create().parse_overrides(values)
-    if any(o.is_delete() for o in parsed):
-        return compose("config", [*groups, *values])
     config = base.copy()
-    for override in parsed:
+    for override in OverridesParser.create().parse_overrides(values):
         key = override.key_or_group
+        if override.is_delete():
+            raise InputError(f"~{key}", override.value(), "a setting cannot be taken away")
         if override.is_add() or override.is_force_add():
             with open_dict(config):
                 OmegaConf.update(config, key, override.value(), force_add=True)

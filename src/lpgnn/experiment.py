@@ -37,48 +37,47 @@ _BATCH_BYTES = 600_000_000
 
 def load_dataset(configuration: Configuration, data_dir: Path | str) -> Graph:
     """The clean graph of a configuration; ``target`` names a function of the user's own."""
+    name = configuration.dataset.name
     options = configuration.dataset.all_options("dataset")
     options.pop("tuned_as", None)
     target = options.pop("target", None)
     if target is not None:
-        graph = _import("dataset.target", target)(Path(data_dir), **options)
+        own = _import("dataset.target", target)
+        graph = _construct("dataset.target", own, Path(data_dir), options=options)
         if not isinstance(graph, Graph):
             raise InputError("dataset.target", target, "must return a lpgnn.Graph")
         return graph
-    block_model = None
-    if configuration.dataset.name == "sbm":
-        try:
-            block_model = BlockModel(**options)
-        except TypeError as error:
-            raise InputError("dataset", options, f"sbm does not understand it ({error})") from None
-    return load_graph(configuration.dataset.name, Path(data_dir), block_model)
+    if name == "sbm":
+        model = _construct("dataset", BlockModel, options=options)
+        return load_graph(name, Path(data_dir), model)
+    if options:
+        raise InputError("dataset", options, f"{name} has no such options")
+    return load_graph(name, Path(data_dir))
 
 
 def build_mechanism(configuration: Configuration, num_features: int) -> FeatureMechanism | None:
     """The feature mechanism, or None where none is applied."""
-    component = configuration.mechanism
-    if component.name == "none":
+    name = configuration.mechanism.name
+    if name == "none":
         return None
-    options = component.all_options("mechanism")
+    options = configuration.mechanism.all_options("mechanism")
     target = options.pop("target", None)
     if target is not None:
         kind = _import("mechanism.target", target)
-    elif component.name in MECHANISMS:
-        kind = MECHANISMS[component.name]
+    elif name in MECHANISMS:
+        kind = MECHANISMS[name]
     else:
-        raise InputError("mechanism", component.name, f"must be one of {', '.join(MECHANISMS)}")
-    try:
-        return cast(FeatureMechanism, kind(configuration.x_eps, num_features, **options))
-    except TypeError as error:
-        raise InputError("mechanism", options, f"does not understand it ({error})") from None
+        raise InputError("mechanism", name, f"must be one of {', '.join(MECHANISMS)}")
+    built = _construct("mechanism", kind, configuration.x_eps, num_features, options=options)
+    return cast(FeatureMechanism, built)
 
 
 def build_backbone(
     configuration: Configuration, collected: Collected, device: torch.device
 ) -> Backbone:
     """The backbone on the server's graph."""
-    component = configuration.backbone
-    options = component.all_options("backbone")
+    name = configuration.backbone.name
+    options = configuration.backbone.all_options("backbone")
     target = options.pop("target", None)
     shape = (
         collected.topology,
@@ -88,23 +87,40 @@ def build_backbone(
         device,
     )
     if target is None:
-        if component.name not in _BACKBONES:
+        if name not in _BACKBONES:
             known = ", ".join((*_BACKBONES, "pyg"))
-            raise InputError("backbone", component.name, f"must be one of {known}")
-        return _BACKBONES[component.name](*shape, **options)
+            raise InputError("backbone", name, f"must be one of {known}")
+        kind: Any = _BACKBONES[name]
+        return cast(Backbone, _construct("backbone", kind, *shape, options=options))
     kind = _import("backbone.target", target)
-    own = options.pop("options", None) or {}
     if isinstance(kind, type) and issubclass(kind, Backbone):
-        return kind(*shape, **own)
-    return ModuleBackbone(*shape, kind, own, configuration.dropout)
+        return cast(Backbone, _construct("backbone.target", kind, *shape, options=options))
+    own = options.pop("options", None) or {}
+    plugged = {"module_class": kind, "options": own, "dropout": configuration.dropout}
+    built = _construct("backbone.target", ModuleBackbone, *shape, options=options | plugged)
+    return cast(Backbone, built)
 
 
-def _import(setting: str, target: str) -> Any:
-    module, _, name = target.rpartition(".")
+def _import(setting: str, target: Any) -> Any:
+    module, _, name = str(target).rpartition(".")
     try:
-        return getattr(importlib.import_module(module), name)
+        found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError):
-        raise InputError(setting, target, "must be an importable module.name") from None
+        found = None
+    if not callable(found):
+        raise InputError(setting, target, "must be an importable module.name to call")
+    return found
+
+
+def _construct(setting: str, kind: Any, *arguments: Any, options: dict[str, Any]) -> Any:
+    """Call a constructor with the options of a config; what it does not take is bad input."""
+    try:
+        return kind(*arguments, **options)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(setting, options or "{}", f"not understood: {reason}") from None
 
 
 def pick_device(device: str) -> torch.device:

@@ -76,7 +76,7 @@ def _nearest(table: dict[Any, Any], eps: float) -> Any:
     return entries[min(finite, key=lambda key: abs(math.log(key / eps)))]
 
 
-def load_table(name: str, results_dir: str = "results") -> HyperparameterTable:
+def load_table(name: str, results_dir: str | Path = "results") -> HyperparameterTable:
     """Read a table: ``paper``, ``tuned`` (of lpgnn.tune in the results folder) or a file."""
     named = conf_dir() / "hparams" / f"{name}.yaml"
     path = named if named.is_file() else Path(name)
@@ -96,7 +96,27 @@ def _read_table(name: str, path: Path, changed: int) -> HyperparameterTable:
 
     try:
         content = yaml.safe_load(path.read_text())
-        return HyperparameterTable(name, content["training"], content["steps"])
-    except (yaml.YAMLError, KeyError, TypeError, UnicodeDecodeError) as error:
-        reason = type(error).__name__
-        raise InputError("hparams", name, f"must be a table of lpgnn.tune ({reason})") from None
+        table = HyperparameterTable(name, content["training"], content["steps"])
+        _check(table)
+    except (yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        allowed = f"must be a table like conf/hparams/paper.yaml ({reason})"
+        raise InputError("hparams", name, allowed) from None
+    return table
+
+
+def _check(table: HyperparameterTable) -> None:
+    """Look at every entry once, so that a wrong one is told before a run stumbles over it."""
+    for by_x in table.training.values():
+        for by_y in by_x.values():
+            for entries in by_y.values():
+                for values in entries.values():
+                    rate, decay, dropout = (float(value) for value in values)
+                    if not (rate > 0 and decay >= 0 and 0 <= dropout < 1):
+                        raise ValueError(f"{values} is no [learning_rate, weight_decay, dropout]")
+    for by_budget in table.steps.values():
+        for x_eps, by_y in by_budget.items():
+            for y_eps, steps in by_y.items():
+                x_steps, y_steps = (int(step) for step in steps)
+                if not (float(x_eps) > 0 and float(y_eps) > 0 and min(x_steps, y_steps) >= 0):
+                    raise ValueError(f"{steps} is no [x_steps, y_steps]")

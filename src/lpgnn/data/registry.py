@@ -167,7 +167,7 @@ DATASET_NAMES = (*_DATASETS, "sbm")
 
 def load_graph(
     name: str,
-    data_dir: Path,
+    data_dir: Path | str,
     block_model: BlockModel | None = None,
     download: bool = True,
 ) -> Graph:

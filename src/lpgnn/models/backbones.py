@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lpgnn.data.graph import Topology
+from lpgnn.errors import InputError
 from lpgnn.models.attention import AttentionPattern, attend
 from lpgnn.models.dropout import Dropout
 from lpgnn.propagation import PropagatedFeatures, aggregation, with_self_loops
@@ -111,6 +112,8 @@ class GAT(Backbone):
     heads: int = 4
 
     def __post_init__(self) -> None:
+        if not isinstance(self.heads, int) or self.heads < 1:
+            raise InputError("backbone.heads", self.heads, "must be a whole number >= 1")
         self.pattern = AttentionPattern.from_topology(self.topology, self.device)
 
     def initial_weights(self, *, generator: torch.Generator) -> Weights:

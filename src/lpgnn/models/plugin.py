@@ -27,6 +27,7 @@ class ModuleBackbone(Backbone):
         self.edge_index = self.topology.edge_index().to(self.device)
         self.module = self._build().to(self.device)
         # Running statistics of batch normalisation and the like: a run's own, like its weights.
+        self.propagated: tuple[PropagatedFeatures, Tensor] | None = None
         self.fresh_buffers = {name: b.clone() for name, b in self.module.named_buffers()}
         self.buffers: dict[int, Weights] = {}
 
@@ -50,7 +51,9 @@ class ModuleBackbone(Backbone):
         return {name: p.detach().clone() for name, p in fresh.named_parameters()}
 
     def hidden(self, weights: Weights, x: PropagatedFeatures) -> Tensor:
-        return x.dense()  # [R, N, d]
+        if self.propagated is None or self.propagated[0] is not x:
+            self.propagated = (x, x.dense())  # the same in every epoch
+        return self.propagated[1]  # [R, N, d]
 
     def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
         self.module.train(dropout is not None)

@@ -128,8 +128,11 @@ class MultiBit(BitMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.num_samples is not None and not 1 <= self.num_samples <= self.num_features:
-            allowed = f"must lie in 1..{self.num_features}"
+        whole = isinstance(self.num_samples, int | None)
+        if not whole or (
+            self.num_samples is not None and not 1 <= self.num_samples <= self.num_features
+        ):
+            allowed = f"must be a whole number in 1..{self.num_features}"
             raise InputError("num_samples", self.num_samples, allowed)
 
     @property
