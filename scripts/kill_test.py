@@ -1,8 +1,8 @@
 """Kill a sweep again and again, let the last start finish, and look whether its rows suffered.
 
-``python scripts/kill_test.py [--kills 20]`` runs a sweep undisturbed, then the same sweep in another
-folder under kill -9, at random moments, of all its processes at once.  The rows of both must be
-equal, byte for byte, except for the columns that say where and when they were computed.
+``python scripts/kill_test.py [--kills 20]`` runs a sweep undisturbed, then the same sweep in
+another folder under kill -9, at random moments, of all its processes at once.  The rows of both
+must be equal, byte for byte, except for the columns that say where and when they were computed.
 """
 
 import argparse
@@ -126,8 +126,9 @@ def main() -> int:
             print(f"FAILED: {error}")
             return 1
     print(f"rows after each of {len(history)} kills: {', '.join(map(str, history))}")
-    at_work = sum(0 < left < len(expected) - 1 for left in history)
-    print(f"passed: all rows equal; {at_work} kills found the sweep under way")
+    steps = zip([0, *history], history, strict=False)
+    at_work = sum(before < after < len(expected) - 1 for before, after in steps)
+    print(f"passed: all rows equal; {at_work} kills fell between two rows, the others at start-up")
     return 0
 
 

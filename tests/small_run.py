@@ -19,13 +19,17 @@ from lpgnn.data.sparse import CsrMatrix
 from lpgnn.privacy import FeatureMechanism, FeatureReports
 from lpgnn.results import PROVENANCE
 
-SMALL_GRAPH: dict[str, Any] = {"name": "sbm", "num_nodes": 300, "num_classes": 4, "num_features": 90}
-
+SMALL_GRAPH: dict[str, Any] = {
+    "name": "sbm",
+    "num_nodes": 300,
+    "num_classes": 4,
+    "num_features": 90,
+}
 
 
 def small(**settings: Any) -> Configuration:
     """A configuration on the small graph, five epochs unless told otherwise."""
-    said = {"dataset": SMALL_GRAPH, "max_epochs": 5} | settings
+    said: dict[str, Any] = {"dataset": SMALL_GRAPH, "max_epochs": 5} | settings
     return Settings(**said).resolve()
 
 
@@ -112,5 +116,3 @@ def breaks_with_seed_1(data_dir: Path, *, seed: int = 0, **_: Any) -> Graph:
     if seed == 1:
         raise ArithmeticError("the graph of seed 1\nis broken")
     return _small_graph(seed)
-
-

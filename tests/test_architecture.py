@@ -26,7 +26,11 @@ HYDRA = {"hydra", "omegaconf"}
 
 def module_name(path: Path) -> str:
     """The name below lpgnn: ``data.graph`` for lpgnn/data/graph.py, ``data`` for its __init__."""
-    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").rstrip(".")
+    return (
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        .removesuffix("__init__")
+        .rstrip(".")
+    )
 
 
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}

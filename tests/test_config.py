@@ -59,8 +59,7 @@ def identity(*overrides: str) -> str:
 def bad_input(*overrides: str, multirun: bool = False) -> InputError:
     """The error of a bad command line; anything but one InputError of one line is a failure."""
     with pytest.raises(InputError) as caught:
-        for settings in compose_settings(overrides, multirun=multirun):
-            settings.resolve()
+        _ = [s.resolve() for s in compose_settings(overrides, multirun=multirun)]
     assert "\n" not in str(caught.value)
     return caught.value
 
@@ -107,7 +106,13 @@ def test_experiments_run_on_all_graphs_unless_told_otherwise() -> None:
 
 
 def test_the_command_line_wins_over_the_grid_of_an_experiment() -> None:
-    overrides = ["+experiment=mechanisms", "dataset=cora", "x_eps=0.5", "y_eps=1", "mechanism=mb,lp"]
+    overrides = [
+        "+experiment=mechanisms",
+        "dataset=cora",
+        "x_eps=0.5",
+        "y_eps=1",
+        "mechanism=mb,lp",
+    ]
     configurations = [s.resolve() for s in compose_settings(overrides, multirun=True)]
     assert [c.mechanism.name for c in configurations] == ["mb", "lp"]
     assert {(c.x_eps, c.y_eps) for c in configurations} == {(0.5, 1.0)}
@@ -157,7 +162,10 @@ def test_command_line_and_notebook_mean_the_same(
     [
         ({"x_eps": 1}, {"x_eps": 1.0}),
         ({"learning_rate": 1}, {"learning_rate": 1.0}),
-        ({"dataset": {"name": "sbm", "average_degree": 4}}, {"dataset": {"name": "sbm", "average_degree": 4.0}}),
+        (
+            {"dataset": {"name": "sbm", "average_degree": 4}},
+            {"dataset": {"name": "sbm", "average_degree": 4.0}},
+        ),
         ({"dataset": "SBM"}, {"dataset": {"name": "SBM"}}),
     ],
     ids=["budget", "rate", "option", "case"],
@@ -270,32 +278,33 @@ def test_without_perturbation_there_is_no_mechanism(mechanism: str) -> None:
     assert ones.identity == Settings(feature="ones", x_eps=3.0).resolve().identity
 
 
-BAD_FIELDS: list[tuple[str, Any]] = [
-    *[("x_eps", value) for value in (-1, 0, 0.0, math.nan, -INF, "1", None, True, [1])],
-    *[("y_eps", value) for value in (-0.5, 0, math.nan, "much", None)],
-    *[("x_steps", value) for value in (-1, 1.5, "two", INF, True)],
-    *[("y_steps", value) for value in (-1, 2.0, "two")],
-    *[("learning_rate", value) for value in (0, -0.01, math.nan, INF, "fast")],
-    *[("weight_decay", value) for value in (-0.1, math.nan, INF, "x")],
-    *[("dropout", value) for value in (1, 1.0, -0.1, math.nan, "0.5", False)],
-    *[("max_epochs", value) for value in (0, -5, 1.5, None)],
-    *[("hidden_dim", value) for value in (0, 16.0)],
-    *[("repeats", value) for value in (0, -1, 2.5, "ten", None)],
-    *[("seed", value) for value in (-1, 0.5, None)],
-    *[("aggregator", value) for value in ("max", None, ["gcn"])],
-    *[("split", value) for value in ("half", None)],
-    *[("selection", value) for value in ("best", 1)],
-    *[("force", value) for value in (1, "yes", None)],
-    *[("feature", value) for value in ("raw2", 1, None, {}, {"name": "raw", "width": 3})],
-    *[("learner", value) for value in ("adam", None, {"name": "drop", "steps": 2})],
-    *[("dataset", value) for value in (3, None, {}, {"num_nodes": 300})],
-    *[("mechanism", value) for value in (3, None, {}, ["mb"])],
-    *[("backbone", value) for value in (3, None, {})],
-    *[("hparams", value) for value in ("no_table", 3, None, ["paper"], {"a": 1})],
-    *[("data_dir", value) for value in (None, ["a"])],
-    *[("results_dir", value) for value in (None, ["a"])],
-    *[("device", value) for value in (None, 3)],
-]
+BAD_VALUES: dict[str, list[Any]] = {
+    "x_eps": [-1, 0, 0.0, math.nan, -INF, "1", None, True, [1]],
+    "y_eps": [-0.5, 0, math.nan, "much", None],
+    "x_steps": [-1, 1.5, "two", INF, True],
+    "y_steps": [-1, 2.0, "two"],
+    "learning_rate": [0, -0.01, math.nan, INF, "fast"],
+    "weight_decay": [-0.1, math.nan, INF, "x"],
+    "dropout": [1, 1.0, -0.1, math.nan, "0.5", False],
+    "max_epochs": [0, -5, 1.5, None],
+    "hidden_dim": [0, 16.0],
+    "repeats": [0, -1, 2.5, "ten", None],
+    "seed": [-1, 0.5, None],
+    "aggregator": ["max", None, ["gcn"]],
+    "split": ["half", None],
+    "selection": ["best", 1],
+    "force": [1, "yes", None],
+    "feature": ["raw2", 1, None, {}, {"name": "raw", "width": 3}],
+    "learner": ["adam", None, {"name": "drop", "steps": 2}],
+    "dataset": [3, None, {}, {"num_nodes": 300}],
+    "mechanism": [3, None, {}, ["mb"]],
+    "backbone": [3, None, {}],
+    "hparams": ["no_table", 3, None, ["paper"], {"a": 1}],
+    "data_dir": [None, ["a"]],
+    "results_dir": [None, ["a"]],
+    "device": [None, 3],
+}
+BAD_FIELDS = [(name, value) for name, values in BAD_VALUES.items() for value in values]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import dataclasses
 import importlib
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,7 +27,7 @@ from lpgnn.experiment import (
 )
 from lpgnn.propagation import cache_order
 from lpgnn.results import PROVENANCE
-from lpgnn.training import SELECTIONS
+from lpgnn.training import SELECTIONS, Hyperparameters
 from small_run import SMALL_GRAPH, RoundedNoise, science, small, two_cliques
 
 
@@ -197,7 +197,7 @@ def test_a_numbering_that_forgets_the_labels_is_noticed(monkeypatch: pytest.Monk
     configuration = small(dataset=dataset, max_epochs=40, dropout=0.0, x_eps=3.0)
     large = load_dataset(configuration, "data")
     usual = run_repeats(configuration, large, [0])
-    make_row = experiment.make_row
+    make_row: Callable[..., dict[str, Any]] = experiment.make_row
 
     def forgetful(*args: Any) -> dict[str, Any]:
         as_drawn = torch.arange(1200)
@@ -257,7 +257,7 @@ def test_a_loss_that_is_no_number_marks_the_row_failed(graph: Graph) -> None:
 def test_one_failed_repeat_does_not_touch_its_neighbours(
     graph: Graph, ten_rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = experiment.Hyperparameters
+    usual = Hyperparameters
     rates = iter([0.01, 1e30, 0.01])
     monkeypatch.setattr(
         experiment, "Hyperparameters", lambda _, wd, dropout: usual(next(rates), wd, dropout)

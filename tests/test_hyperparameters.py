@@ -22,7 +22,8 @@ def published_tables() -> tuple[dict[Any, list[float]], dict[Any, list[int]]]:
     """The authors' values: (feature, x kind, y kind, graph) and (graph, x_eps, y_eps) -> values."""
     training: dict[Any, list[float]] = {}
     steps: dict[Any, list[int]] = {}
-    graph, header = "", []
+    graph = ""
+    header: list[str] = []
     for line in PUBLISHED.read_text().splitlines():
         if line.startswith("###"):
             graph = line.strip("# ").lower()
@@ -37,8 +38,7 @@ def published_tables() -> tuple[dict[Any, list[float]], dict[Any, list[int]]]:
                 training[feature, x, cells[1], name] = [float(v) for v in values.split("/")]
         else:
             for y_eps, pair in zip(header[1:], cells[1:], strict=True):
-                values = [int(v) for v in pair.split(",")]
-                steps[graph, number(cells[0]), number(y_eps)] = values
+                steps[graph, number(cells[0]), number(y_eps)] = [int(k) for k in pair.split(",")]
     return training, steps
 
 

@@ -147,18 +147,21 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def peak_memory(dataset: str, data_dir: Path, runs: int) -> float:
-    """Peak MB of a process that loads a graph and trains ``runs`` repeats of it."""
+    """Peak MB of a process that loads a graph and trains ``runs`` repeats of it (Linux only).
+
+    getrusage will not do: a new process inherits the peak of the one that started it.
+    """
     script = (
-        "import resource, torch; torch.set_num_threads(1)\n"
+        "import torch; torch.set_num_threads(1)\n"
         "from lpgnn.config import Settings; from lpgnn.experiment import *\n"
         f"c = Settings(dataset={dataset!r}, max_epochs=20).resolve()\n"
         f"run_repeats(c, load_dataset(c, {str(data_dir)!r}), range({runs}))\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
+        "print(*[l for l in open('/proc/self/status') if l.startswith('VmHWM')])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     if done.returncode != 0:
         raise InputError("dataset", dataset, f"could not be measured: {done.stderr[-300:]}")
-    return float(done.stdout)
+    return float(done.stdout.split()[1]) / 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

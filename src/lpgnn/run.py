@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise InputError("--workers", options.workers, "must be a whole number >= 1")
         settings = compose_settings(options.overrides, multirun=options.multirun)
         if settings[0].task != "train":
-            return run_other_task(settings, options.overrides, workers=options.workers)
+            return run_other_task(
+                settings, options.overrides, workers=options.workers, dry_run=options.dry_run
+            )
         return run(settings, workers=options.workers, dry_run=options.dry_run)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -47,10 +49,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(settings: Sequence[Settings], *, workers: int | None, dry_run: bool = False) -> int:
     """Compute what is missing of the settings and summarise all of it."""
-    first = settings[0]  # folders and device are the same for all of a grid
+    first = settings[0]
+    for name in ("results_dir", "data_dir", "device", "selection", "force"):
+        values = list(dict.fromkeys(str(getattr(one, name)) for one in settings))
+        if len(values) > 1:
+            raise InputError(name, ",".join(values), "must be one value for the whole grid")
     store = RowStore(first.results_dir)
     wanted: dict[str, tuple[Configuration, Settings]] = {}
-    for one in settings:
+    for one in sorted(settings, key=lambda one: -one.repeats):  # of the same run, most repeats
         configuration = one.resolve()
         wanted.setdefault(configuration.identity, (configuration, one))
     place = Place(Path(first.data_dir), Path(first.results_dir), first.device, workers)
@@ -86,10 +92,17 @@ def run(settings: Sequence[Settings], *, workers: int | None, dry_run: bool = Fa
 
 
 def run_other_task(
-    settings: Sequence[Settings], overrides: Sequence[str], *, workers: int | None
+    settings: Sequence[Settings],
+    overrides: Sequence[str],
+    *,
+    workers: int | None,
+    dry_run: bool,
 ) -> int:
     """The experiments that are no grid of trainings."""
     first = settings[0]
+    if dry_run:
+        print(f"task {first.task} for {len(settings)} settings; how long it takes is not estimated")
+        return 0
     if first.task == "convexity":
         from lpgnn.report import write_convexity
 

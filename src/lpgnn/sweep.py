@@ -9,6 +9,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -24,8 +25,8 @@ from lpgnn.errors import InputError
 from lpgnn.results import RowStore
 from lpgnn.results.costs import CostModel
 
-# A worker that dies (killed, out of memory) takes its task with it; tasks get this many lives.
-_LIVES = 2
+# So many pools may break in a row with nobody at work before the sweep gives up.
+_IDLE_BREAKS = 3
 
 
 @dataclass(frozen=True)
@@ -124,48 +125,81 @@ def _run_here(
 def _run_in_workers(
     tasks: Sequence[Task], place: Place, workers: int, report: Callable[[Task, int], None]
 ) -> list[Failure]:
-    context = multiprocessing.get_context("spawn")  # forking a process with threads may deadlock
-    failures: list[Failure] = []
-    lives = dict.fromkeys(range(len(tasks)), _LIVES)
-    pending = list(range(len(tasks)))
-    while pending:
+    """Run tasks in worker processes.
+
+    When a worker dies (killed, out of memory) its pool breaks, and what ran then is suspect.  The
+    rest goes on in a new pool; suspects then run one at a time, so that only the task that is
+    alone with the death of its worker is given up.
+    """
+    crew = _Crew(tasks, place, report)
+    suspects = []
+    waiting = list(range(len(tasks)))
+    breaks = 0
+    while waiting and breaks < _IDLE_BREAKS:
+        lost = crew.run(waiting, workers)
+        suspects += lost
+        breaks = 0 if lost else breaks + 1
+    for index in suspects:
+        alone = [index]
+        crew.run(alone, 1)
+        if index not in crew.finished:
+            death = RuntimeError("its worker died twice (killed, or out of memory)")
+            crew.failures.append(Failure(tasks[index].configuration, death))
+    for index in waiting:
+        death = RuntimeError("workers die before they get to work")
+        crew.failures.append(Failure(tasks[index].configuration, death))
+    return crew.failures
+
+
+class _Crew:
+    """Worker pools, one after another, and what became of the tasks."""
+
+    def __init__(
+        self, tasks: Sequence[Task], place: Place, report: Callable[[Task, int], None]
+    ) -> None:
+        self.tasks, self.place, self.report = tasks, place, report
+        self.finished: set[int] = set()
+        self.failures: list[Failure] = []
+
+    def run(self, waiting: list[int], workers: int) -> list[int]:
+        """Take tasks from ``waiting`` until it is empty or the pool breaks; return what was lost.
+
+        Only as many tasks as workers are handed out: what waits can be told from what died.
+        """
+        context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
         events = context.SimpleQueue()
-        pool = ProcessPoolExecutor(workers, context, _start_worker, (events, place, os.getpid()))
+        arguments = (events, self.place, os.getpid())
+        pool = ProcessPoolExecutor(workers, context, _start_worker, arguments)
         running: dict[Future[None], int] = {}
         try:
-            # Only as many tasks as workers are handed out: what waits can be told from what died.
-            while pending or running:
-                while pending and len(running) < workers:
-                    index = pending.pop(0)
-                    running[pool.submit(_work, index, tasks[index])] = index
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    running[pool.submit(_work, waiting[0], self.tasks[waiting[0]])] = waiting[0]
+                    waiting.pop(0)
                 done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
                 while not events.empty():
                     index, runs = events.get()
-                    report(tasks[index], runs)
+                    self.report(self.tasks[index], runs)
                 for future in done:
-                    index = running.pop(future)
-                    try:
-                        future.result()
-                    except BrokenProcessPool:
-                        running[future] = index
-                        raise
-                    except Exception as error:
-                        details = "".join(traceback.format_exception(error))
-                        failures.append(Failure(tasks[index].configuration, error, details))
+                    self._settle(future, running[future])
+                    del running[future]
             pool.shutdown()
         except BrokenProcessPool:
-            for index in running.values():
-                lives[index] -= 1
-                if lives[index] > 0:
-                    pending.append(index)
-                else:
-                    death = RuntimeError("its worker died twice (killed, or out of memory)")
-                    failures.append(Failure(tasks[index].configuration, death))
             _stop(pool)
         except BaseException:  # Ctrl-C: do not wait for anybody
             _stop(pool)
             raise
-    return failures
+        return [index for index in running.values() if index not in self.finished]
+
+    def _settle(self, future: "Future[None]", index: int) -> None:
+        try:
+            future.result()
+        except BrokenProcessPool:
+            raise
+        except Exception as error:
+            details = "".join(traceback.format_exception(error))
+            self.failures.append(Failure(self.tasks[index].configuration, error, details))
+        self.finished.add(index)
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
@@ -182,7 +216,15 @@ def _start_worker(events: Any, place: Place, parent: int) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     torch.set_num_threads(1)
-    _worker.update(events=events, place=place, parent=parent)
+    _worker.update(events=events, place=place)
+    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+
+
+def _leave_with(parent: int) -> None:
+    """End an orphan: after kill -9 of the parent nobody hands out work or wants to hear of it."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 def _work(index: int, task: Task) -> None:
@@ -192,8 +234,6 @@ def _work(index: int, task: Task) -> None:
         nonlocal told, done
         done += runs
         if time.monotonic() - told > 0.3:
-            if os.getppid() != _worker["parent"]:
-                os._exit(1)  # orphaned: nobody hands out work or wants to hear
             _worker["events"].put((index, done))
             told, done = time.monotonic(), 0
 
@@ -216,13 +256,13 @@ def _compute(task: Task, place: Place, on_epoch: Callable[[int], None]) -> None:
     )
 
 
-_graphs: dict[tuple[Component, Path], Any] = {}
+_graphs: dict[tuple[str, Path], Any] = {}
 
 
 def _graph(dataset: Component, configuration: Configuration, data_dir: Path) -> Any:
     from lpgnn.experiment import load_dataset
 
-    key = (dataset, data_dir)
+    key = (repr(dataset), data_dir)  # options may be lists
     if key not in _graphs:
         _graphs.clear()  # a sweep seldom comes back to an earlier graph: keep memory for work
         _graphs[key] = load_dataset(configuration, data_dir)
