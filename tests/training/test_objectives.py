@@ -10,6 +10,7 @@ from lpgnn.data.sparse import CsrMatrix
 from lpgnn.privacy import Collected, FeatureReports, RandomizedResponse
 from lpgnn.propagation import kprop_operator
 from lpgnn.training.objectives import (
+    FLOOR,
     Learner,
     Objective,
     Targets,
@@ -66,14 +67,14 @@ def both(collected: list[Collected], learner: Learner, steps: int) -> tuple[Obje
 
 
 def log_plain_noisy(logits: Tensor, run: Collected, learner: Learner) -> Tensor:
-    """log p(y'|x) as log sum_y T[y, y'] p(y|x), by the logarithms of both.  [N, c] -> [N, c]"""
-    log_p = logits.log_softmax(1)
-    if learner == "cross_entropy":
-        return log_p
-    c, odds = run.num_classes, math.exp(-run.y_eps)  # Eq. rr over e^eps: inf is odds of 0
-    transition = torch.full((c, c), odds / (1 + (c - 1) * odds), dtype=torch.float64)
-    transition.fill_diagonal_(1 / (1 + (c - 1) * odds))
-    return (log_p[:, :, None] + transition.log()).logsumexp(1)  # Eq. p_yp
+    """log(p(y'|x) + FLOOR) with the transition matrix multiplied out.  [N, c] -> [N, c]"""
+    p = logits.double().softmax(1)
+    if learner != "cross_entropy":
+        keep = 1 / (1 + (run.num_classes - 1) * math.exp(-run.y_eps))
+        flip = math.exp(-run.y_eps) * keep
+        transition = torch.full((run.num_classes, run.num_classes), flip, dtype=torch.float64)
+        p = p @ transition.fill_diagonal_(keep)
+    return (p + FLOOR).log()
 
 
 def plain_loss(logits: Tensor, run: Collected, learner: Learner, steps: int) -> Tensor:
