@@ -92,7 +92,7 @@ class Settings:
     repeats: int = 10
     seed: int = 0
     split: str = "random"
-    selection: str = "paper"
+    selection: str = "released"
     device: str = "auto"
     data_dir: str | Path = "data"
     results_dir: str | Path = "results"

@@ -8,6 +8,7 @@ from lpgnn.report.comparison import Judged, compare, write_comparison
 from lpgnn.report.evidence import Evidence
 from lpgnn.report.figures import draw_figures, write_curves
 from lpgnn.report.page import write_page
+from lpgnn.report.readme import write_readme
 from lpgnn.report.tables import write_tables
 
 
@@ -26,6 +27,7 @@ def rebuild(base: Settings) -> list[Judged]:
         write_comparison(judged, base)
         write_tables(base, evidence)
         write_curves(base, evidence)
+        write_readme(judged, base)
         write_page(base, evidence, judged, draw_figures(base, evidence, judged))
     except OSError as error:
         reason = error.strerror or type(error).__name__

@@ -1,0 +1,55 @@
+"""The results section of the README, between two marks, from the same numbers as the page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lpgnn.config import Settings
+from lpgnn.report.comparison import Judged, verdict_counts
+from lpgnn.results import write_atomically
+
+BEGIN, END = "<!-- results: written by python -m lpgnn.report -->", "<!-- end of results -->"
+
+
+def write_readme(judged: Sequence[Judged], base: Settings) -> None:
+    """Renew the section in the README beside the results folder, if there is one with the marks."""
+    path = Path(base.results_dir).resolve().parent / "README.md"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if begin and end:
+        write_atomically(path, f"{before}{BEGIN}\n\n{section(judged, base)}\n{END}{after}")
+
+
+def section(judged: Sequence[Judged], base: Settings) -> str:
+    """Ours beside the paper's, one table of the paper after another; only rows that have any."""
+    ours = [one for one in judged if one.ours is not None]
+    lines = [
+        f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed so far. "
+        f"Ours under the {base.selection} rule: {_counts([one.verdict for one in ours])}; under "
+        f"the other rule: {_counts([one.other_verdict for one in ours])}.",
+        "",
+    ]
+    for table in dict.fromkeys(one.cell.table for one in ours):
+        lines += [f"**{table.capitalize()}** (test accuracy, ours | paper)", ""]
+        lines += [*_table([one for one in ours if one.cell.table == table]), ""]
+    return "\n".join(lines)
+
+
+def _counts(verdicts: Sequence[str]) -> str:
+    counts = {name: count for name, count in verdict_counts(verdicts).items() if count}
+    return ", ".join(f"{count} {name}" for name, count in counts.items())
+
+
+def _table(judged: Sequence[Judged]) -> list[str]:
+    columns = list(dict.fromkeys(one.cell.column for one in judged))
+    rows = list(dict.fromkeys((one.cell.dataset, one.cell.row) for one in judged))
+    found = {(one.cell.dataset, one.cell.row, one.cell.column): one for one in judged}
+    lines = [f"| | | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}"]
+    for dataset, row in rows:
+        texts = []
+        for column in columns:
+            one = found.get((dataset, row, column))
+            printed = f"{one.printed.mean} ± {one.printed.ci}" if one else ""
+            texts.append(f"{one.ours} \\| {printed}" if one else "")
+        lines.append(f"| {dataset} | {row} | {' | '.join(texts)} |")
+    return lines
