@@ -31,8 +31,10 @@ from lpgnn.training import SELECTIONS, Hyperparameters, Learner, Run, Trained, t
 
 _BACKBONES: dict[str, type[Backbone]] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
 
-# Reports of the runs that train together may take this much memory; the rest waits its turn.
-_BATCH_BYTES = 600_000_000
+# Runs that train together share Python's overhead, and on a CPU compete for its cache: an activation
+# of all of them may take this much (ten runs on Cora, five on Facebook).  Dense reports count whole.
+_ACTIVATION_BYTES = 8_000_000
+_REPORT_BYTES = 600_000_000
 
 
 def load_dataset(configuration: Configuration, data_dir: Path | str) -> Graph:
@@ -187,12 +189,14 @@ def run_repeats(
 
 
 def _repeats_together(configuration: Configuration, graph: Graph) -> int:
-    """How many repeats fit in memory at once: dense reports count N x d floats each."""
+    """How many repeats train side by side."""
     dense = configuration.mechanism.name not in ("none", "mb") or configuration.feature == "rnd"
     if configuration.backbone.name not in _BACKBONES:
         dense = True  # plug-ins get the propagated features as a matrix
-    columns = graph.feature_dim if dense else 16 * configuration.hidden_dim
-    return max(1, int(_BATCH_BYTES // (4 * graph.num_nodes * columns)))
+    together = _ACTIVATION_BYTES // (4 * graph.num_nodes * configuration.hidden_dim)
+    if dense:
+        together = min(together, _REPORT_BYTES // (4 * graph.num_nodes * graph.feature_dim))
+    return max(1, together)
 
 
 def _run_batch(

@@ -59,7 +59,7 @@ def test_comparison_file(tmp_path: Path) -> None:
         [60.0] * 10,
     )
     add_rows(tmp_path, cell_of("mechanisms", "cora", "mb", "x_eps=2.0").settings, [82.5])
-    base = Settings(results_dir=str(tmp_path))
+    base = Settings(results_dir=str(tmp_path), selection="paper")
     write_comparison(compare(base, Evidence(tmp_path)), base)
     with (tmp_path / "comparison.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -15,7 +15,7 @@ PAPER = Path(__file__).parents[2] / ".." / "shared" / "paper" / "lpgnn.tex"
 
 
 def write(results_dir: Path) -> Path:
-    write_curves(Settings(results_dir=str(results_dir)), Evidence(results_dir))
+    write_curves(Settings(results_dir=str(results_dir), selection="paper"), Evidence(results_dir))
     return results_dir / "figures"
 
 

@@ -9,6 +9,7 @@ import pytest
 from lpgnn.config import Settings
 from lpgnn.report.__main__ import main
 from lpgnn.report.cells import table_cells
+from lpgnn.report.readme import BEGIN, END
 from report.rows import add_rows, cell_of, point_of
 
 
@@ -32,13 +33,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_rows(folder, point_of("model=gcn,dataset=cora,y_eps=2.0", "0.1").settings, [75.0] * 10)
     ohd = cell_of("features", "lastfm", "ohd", "y_eps=1.0")
     add_rows(folder, ohd.settings, [66.0] * 10, failed=[2])
-    assert main([f"results_dir={folder}"]) == 0
+    assert main([f"results_dir={folder}", "selection=paper"]) == 0
     return folder
 
 
 def test_a_second_run_changes_no_byte(results: Path) -> None:
     before = digests(results)
-    assert main([f"results_dir={results}"]) == 0
+    assert main([f"results_dir={results}", "selection=paper"]) == 0
     assert digests(results) == before
     names = set(before)
     for figure in ("budgets", "kprop", "mechanisms", "features", "denoising", "convexity"):
@@ -134,9 +135,35 @@ def test_verdict_counts_are_printed(
     monkeypatch.setattr("lpgnn.report.figures.FIGURES", ())
     cell = cell_of("mechanisms", "cora", "1b", "x_eps=0.01")
     add_rows(tmp_path, cell.settings, [45.0] * 4, [80.0] * 4)
-    assert main([f"results_dir={tmp_path}"]) == 0
+    assert main([f"results_dir={tmp_path}", "selection=paper"]) == 0
     told = capsys.readouterr().out
     assert "124 cells of the paper's tables (selection=paper): 1 within both CIs, 0 within" in told
     assert "0 above, 0 below, 123 missing" in told
     assert main([f"results_dir={tmp_path}", "selection=released"]) == 0
     assert "0 within both CIs, 0 within 2 points, 1 above" in capsys.readouterr().out
+
+
+def test_the_readme_beside_the_results_is_renewed_between_its_marks(tmp_path: Path) -> None:
+    results_dir = tmp_path / "results"
+    add_rows(results_dir, Settings(dataset="cora", y_eps=1.0), [68.0, 70.0])
+    readme = tmp_path / "README.md"
+    readme.write_text(f"above\n{BEGIN}\nold numbers\n{END}\nbelow\n")
+    assert main([f"results_dir={results_dir}", "selection=paper"]) == 0
+    text = readme.read_text()
+    assert text.startswith(f"above\n{BEGIN}\n")
+    assert text.endswith(f"{END}\nbelow\n")
+    assert "old numbers" not in text
+    # Cora's Drop at both budgets 1 stands in two tables, beside the paper's 69.3 ± 1.2.
+    assert text.count("69.0 ± 1.0 \\| 69.3 ± 1.2") == 2
+    assert "2 of the 124 cells" in text
+    assert main([f"results_dir={results_dir}", "selection=paper"]) == 0
+    assert readme.read_text() == text
+
+
+def test_a_readme_without_the_marks_is_left_alone(tmp_path: Path) -> None:
+    results_dir = tmp_path / "results"
+    add_rows(results_dir, Settings(dataset="cora", y_eps=1.0), [68.0])
+    readme = tmp_path / "README.md"
+    readme.write_text(f"mine, with {BEGIN} only\n")
+    assert main([f"results_dir={results_dir}"]) == 0
+    assert readme.read_text() == f"mine, with {BEGIN} only\n"

@@ -26,7 +26,7 @@ PUBMED = Statistics(3, 19717, 44324, 500, 88648 / 19717)
 
 
 def write(results_dir: Path) -> Path:
-    write_tables(Settings(results_dir=str(results_dir)), Evidence(results_dir))
+    write_tables(Settings(results_dir=str(results_dir), selection="paper"), Evidence(results_dir))
     return results_dir / "tables"
 
 
@@ -68,7 +68,7 @@ def test_best_of_a_row_where_columns_are_compared(tmp_path: Path) -> None:
 def test_an_incomplete_comparison_has_no_best(tmp_path: Path) -> None:
     (table,) = (table for table in TABLES if table.name == "features")
     add_rows(tmp_path, cell_of("features", "lastfm", "ohd", "y_eps=1.0").settings, [66.0])
-    filled = fill(table, Settings(results_dir=str(tmp_path)), Evidence(tmp_path))
+    filled = fill(table, Settings(results_dir=str(tmp_path), selection="paper"), Evidence(tmp_path))
     assert filled["lastfm", "ohd", "y_eps=1.0"].summary == Summary(66.0, 0.0, 1)
     assert not any(one.best for one in filled.values())
 
