@@ -31,10 +31,11 @@ from lpgnn.training import SELECTIONS, Hyperparameters, Learner, Run, Trained, t
 
 _BACKBONES: dict[str, type[Backbone]] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
 
-# Runs that train together share Python's overhead, and on a CPU compete for its cache: an activation
-# of all of them may take this much (ten runs on Cora, five on Facebook).  Dense reports count whole.
-_ACTIVATION_BYTES = 8_000_000
-_REPORT_BYTES = 600_000_000
+# Runs that train together share Python's overhead, but on a CPU they compete for its cache: an
+# activation of all of them may take this much (ten runs on Cora, five on Facebook).
+_CACHED_BYTES = 8_000_000
+# What they hold may take this much memory: dense reports whole, else some activations.
+_HELD_BYTES = 600_000_000
 
 
 def load_dataset(configuration: Configuration, data_dir: Path | str) -> Graph:
@@ -178,7 +179,7 @@ def run_repeats(
     # Saturated units leave subnormal numbers behind, and arithmetic on those is ten times slower.
     torch.set_flush_denormal(True)
     waiting, rows = list(repeats), []
-    together = _repeats_together(configuration, graph)
+    together = _repeats_together(configuration, graph, device)
     while waiting:
         batch, waiting = waiting[:together], waiting[together:]
         finished = _run_batch(configuration, graph, batch, device, on_epoch)
@@ -188,14 +189,15 @@ def run_repeats(
     return rows
 
 
-def _repeats_together(configuration: Configuration, graph: Graph) -> int:
+def _repeats_together(configuration: Configuration, graph: Graph, device: torch.device) -> int:
     """How many repeats train side by side."""
     dense = configuration.mechanism.name not in ("none", "mb") or configuration.feature == "rnd"
     if configuration.backbone.name not in _BACKBONES:
         dense = True  # plug-ins get the propagated features as a matrix
-    together = _ACTIVATION_BYTES // (4 * graph.num_nodes * configuration.hidden_dim)
-    if dense:
-        together = min(together, _REPORT_BYTES // (4 * graph.num_nodes * graph.feature_dim))
+    width = graph.feature_dim if dense else 16 * configuration.hidden_dim
+    together = _HELD_BYTES // (4 * graph.num_nodes * width)
+    if device.type == "cpu":
+        together = min(together, _CACHED_BYTES // (4 * graph.num_nodes * configuration.hidden_dim))
     return max(1, together)
 
 
