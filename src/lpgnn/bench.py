@@ -31,7 +31,7 @@ from lpgnn.privacy import Collected, RandomizedResponse
 from lpgnn.propagation.operators import normalised_adjacency, torch_csr
 from lpgnn.randomness import derive_generator
 
-# name: (settings, the ratio that the project promises, epochs of ours, epochs of the plain one)
+# name: (settings, the ratio to reach, epochs of ours, epochs of the plain one)
 CASES: dict[str, tuple[dict[str, Any], float, int, int]] = {
     "cora sage mb": ({"dataset": "cora"}, 15, 60, 20),
     "pubmed sage mb": ({"dataset": "pubmed"}, 15, 20, 5),
@@ -171,9 +171,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     data_dir, runs = Path(options.get("data_dir", "data")), int(options.get("runs", 10))
     prefixes = tuple(options.get("cases", "").split(","))
     torch.set_num_threads(1)
-    print(f"{'case':<20}{'plain ms':>10}{'ours ms':>9}{'ratio':>8}{'promised':>10}")
+    print(f"{'case':<20}{'plain ms':>10}{'ours ms':>9}{'ratio':>8}{'goal':>10}")
     try:
-        for name, (settings, promised, epochs, plain_steps) in CASES.items():
+        for name, (settings, goal, epochs, plain_steps) in CASES.items():
             if not name.startswith(prefixes):
                 continue
             configuration = Settings(**settings).resolve()
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ours = time_ours(configuration, graph, epochs, runs)
             print(
                 f"{name:<20}{1e3 * plain:>10.1f}{1e3 * ours:>9.2f}{plain / ours:>7.1f}x"
-                f"{promised:>9.0f}x",
+                f"{goal:>9.0f}x",
                 flush=True,
             )
         if "facebook sage mb".startswith(prefixes):
