@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-PYTHON ?= python3.11
+PYTHON ?= $(shell command -v python3.11 || echo python3)
 VENV ?= .venv
 RUN = $(VENV)/bin/python
 DATA_DIR ?= data
