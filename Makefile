@@ -51,7 +51,9 @@ reproduce-paper: $(READY) ## Run every experiment of the paper that is not done 
 		echo "== $$name"; \
 		$(RUN) -m lpgnn.run -m +experiment=$$name dataset=$(DATASETS) $(PLACES) || exit $$?; \
 	done
-	$(if $(LASTFM),$(RUN) -m lpgnn.run -m +experiment=features dataset=lastfm feature=ones,ohd,rnd $(PLACES))
+	@if [ -n "$(LASTFM)" ]; then \
+		$(RUN) -m lpgnn.run -m +experiment=features dataset=lastfm feature=ones,ohd,rnd $(PLACES); \
+	fi
 	$(RUN) -m lpgnn.report results_dir=results
 
 report: $(READY) ## Rebuild tables, figures and page from the rows
