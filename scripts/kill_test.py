@@ -6,6 +6,7 @@ must be equal, byte for byte, except for the columns that say where and when the
 """
 
 import argparse
+import contextlib
 import csv
 import io
 import os
@@ -78,11 +79,12 @@ def kill_once(
     if moments.random() < 2 / 3:
         while process.poll() is None and count_rows(results_dir) in (before, total_rows - 1):
             time.sleep(0.01)
-        time.sleep(0.5 * moments.random())
+        time.sleep(0.2 * moments.random())
     else:
         time.sleep(4 * moments.random())
     # A group outlives its leader: also workers whose parent is gone are killed.
-    os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):  # the sweep was faster, and all of it has ended
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     return count_rows(results_dir)
 

@@ -349,7 +349,7 @@ def test_rows_after_kills_are_those_of_an_undisturbed_sweep(
     history = kill_test.compare_killed(GRID, tmp_path, 5, expected, seed=1)
     steps = zip([0, *history], history, strict=False)
     under_way = sum(before < after < NUM_ROWS for before, after in steps)
-    assert under_way >= 2  # not only at start-up
+    assert under_way >= 1  # not only at start-up
 
 
 def test_the_kill_test_notices_a_changed_row(undisturbed: Path, tmp_path: Path) -> None:
