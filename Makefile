@@ -12,7 +12,7 @@ LASTFM = $(if $(filter file,$(origin DATASETS)),lastfm)
 EXPERIMENTS = denoising features mechanisms kprop budgets
 PLACES = data_dir=$(DATA_DIR) results_dir=results
 
-.PHONY: help setup run test lint format bench reproduce-paper report kill-test clean
+.PHONY: help setup run test lint format bench bench-scale reproduce-paper report kill-test clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -43,7 +43,10 @@ format: $(READY) ## Reformat the source
 	$(RUN) -m ruff format .
 
 bench: $(READY) ## Measure against the plain dense torch-geometric pipeline, in one run
-	$(RUN) -m lpgnn.bench data_dir=$(DATA_DIR)
+	$(RUN) -m lpgnn.bench speed $(PLACES)
+
+bench-scale: $(READY) ## Measure time and memory from ten thousand to a million nodes
+	$(RUN) -m lpgnn.bench scale results_dir=results
 
 reproduce-paper: $(READY) ## Run every experiment of the paper that is not done yet, then report (DATASETS=, DATA_DIR=)
 	$(RUN) -m lpgnn.run -m +experiment=datasets dataset=$(DATASETS)$(LASTFM:%=,%) $(PLACES)

@@ -9,6 +9,7 @@ from torch.func import functional_call
 
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
+from lpgnn.models import attention
 from lpgnn.models.attention import AttentionPattern, attend
 from lpgnn.propagation.operators import torch_csr
 from propagation.graphs import CPU, adjacency, path_and_isolated, random_topology, seeded
@@ -70,10 +71,15 @@ def test_attention_by_hand() -> None:
     torch.testing.assert_close(out[0, :, 0], torch.tensor([row0, row1, row2, 1000.0]))
 
 
+@pytest.mark.parametrize("together", [1, 2, R])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
-def test_attention_equals_the_dense_formula_and_its_gradients(scale: float) -> None:
+def test_attention_equals_the_dense_formula_and_its_gradients(
+    scale: float, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run by run, in twos with one left over, and all in one block-diagonal graph."""
     topology = random_topology(N)
     pattern = AttentionPattern.from_topology(topology, CPU)
+    monkeypatch.setattr(attention, "_FOLDED_ENTRIES", together * pattern.columns.numel())
     given = inputs(scale)
     out = attend(pattern, *given)
     grad = torch.randn(out.shape, generator=seeded(4))
@@ -149,6 +155,44 @@ def test_strided_values_and_gradients() -> None:
     torch.testing.assert_close(out.detach().double(), expected.detach(), rtol=1e-4, atol=1e-5)
     wanted = torch.autograd.grad(expected.sum(), (source, target, value))
     torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [4, 7, 8, 16])
+def test_padded_and_whole_widths(width: int) -> None:
+    """The gradient's sampled product wants columns in eights."""
+    topology = random_topology(N)
+    pattern = AttentionPattern.from_topology(topology, CPU)
+    source, target, _ = inputs()
+    value = torch.randn(R, N, width, generator=seeded(3)).requires_grad_()
+    out = attend(pattern, source, target, value)
+    grad = torch.randn(out.shape, generator=seeded(4))
+    actual = torch.autograd.grad(out, (source, target, value), grad)
+    expected = dense_attention(topology, source, target, value)
+    wanted = torch.autograd.grad(expected, (source, target, value), grad)
+    torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_equal_batches_give_equal_bits() -> None:
+    pattern = AttentionPattern.from_topology(random_topology(N), CPU)
+    given = inputs()
+    grad = torch.randn(R, N, WIDTH, generator=seeded(4))
+    outs = [attend(pattern, *given) for _ in range(2)]
+    first, second = (torch.autograd.grad(out, given, grad) for out in outs)
+    assert torch.equal(*outs)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_folded_copies_are_the_blocks_of_a_diagonal() -> None:
+    pattern = AttentionPattern.from_topology(path_and_isolated(), CPU)
+    values = torch.randn(2 * pattern.columns.numel(), generator=seeded())
+    folded = pattern.folded(2)
+    blocks = [pattern.matrix(half).to_dense() for half in values.chunk(2)]
+    assert torch.equal(folded.matrix(values).to_dense(), torch.block_diag(*blocks))
+    transposed = folded.matrix(values[folded.mirror]).to_dense()
+    assert torch.equal(transposed, torch.block_diag(*blocks).t())
+    torch.testing.assert_close(folded.row_sums(values), torch.block_diag(*blocks).sum(1))
+    torch.testing.assert_close(folded.column_sums(values), torch.block_diag(*blocks).sum(0))
+    assert pattern.folded(2) is folded
 
 
 def test_the_mirror_maps_each_entry_to_its_transpose() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from lpgnn.config import Settings
-from lpgnn.results.costs import CostModel
+from lpgnn.results.costs import FITTED, CostModel, GraphSize, fit, graph_size, work
 from lpgnn.results.store import format_value
 from lpgnn.sweep import Task, plan_tasks
 
@@ -102,3 +102,38 @@ def test_repeats_are_shared_out_when_there_are_too_few_configurations() -> None:
     assert len(tasks) == 4
     assert sorted(r for task in tasks for r in task.repeats) == list(range(10))
     assert plan_tasks([(configuration, ())], CostModel(), workers=4) == []
+
+
+def test_sizes_come_from_the_table_or_the_options() -> None:
+    assert graph_size(columns(dataset="pubmed")) == GraphSize(19717, 88648, 500, 3)
+    own = {"name": "sbm", "num_nodes": 10_000, "average_degree": 10.0, "num_classes": 5}
+    assert graph_size(columns(dataset=own)) == GraphSize(10_000, 100_000, 1433, 5)
+    assert graph_size(row(1.0, dataset=own)) == GraphSize(10_000, 100_000, 1433, 5)
+    bad = {"name": "sbm", "num_nodes": "many"}
+    assert graph_size(columns(dataset=bad)) == graph_size(columns())
+
+
+def test_the_formula_grows_with_an_embedded_graph() -> None:
+    model = CostModel()
+    small, large = ({"name": "sbm", "num_nodes": n} for n in (100_000, 1_000_000))
+    ratio = model.epoch_seconds(columns(dataset=large)) / model.epoch_seconds(
+        columns(dataset=small)
+    )
+    assert ratio == pytest.approx(10, rel=0.1)
+
+
+def test_a_fit_finds_the_constants_that_made_the_times() -> None:
+    constants = dict(zip(FITTED, (1e-3, 3e-10, 2e-8, 5e-11, 1e-8), strict=True))
+    kinds = [
+        columns(dataset=d, backbone=b, mechanism=m, x_steps=k)
+        for d in ("cora", "pubmed", "facebook")
+        for b in ("gcn", "sage", "gat")
+        for m in ("mb", "lp")
+        for k in (1, 8)
+    ]
+    samples = [(c, sum(constants[n] * amount for n, amount in work(c).items())) for c in kinds]
+    # One absurd time among three of a kind is outvoted.
+    found = fit([*samples, *samples, (kinds[0], 1e3)])
+    assert found.constants == pytest.approx(constants, rel=1e-4)
+    assert found.error == pytest.approx(0, abs=1e-4)
+    assert found.kinds == len(kinds)

@@ -1,0 +1,52 @@
+"""The command line of the benchmarks."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from lpgnn.bench import __doc__ as description
+from lpgnn.bench.costs import fit_costs
+from lpgnn.bench.scale import measure_one, measure_scale
+from lpgnn.bench.speed import measure_speed
+from lpgnn.errors import InputError
+
+_VERBS = {
+    "speed": (measure_speed, "data_dir=data results_dir=results runs=10 cases=cora,facebook"),
+    "scale": (measure_scale, "results_dir=results sizes=10000,30000 draw=only"),
+    "one": (measure_one, "side=ours|plain nodes=10000: one row of scale, in this process"),
+    "costs": (fit_costs, "results_dir=results"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    said = "\n".join(f"  {verb}: {options}" for verb, (_, options) in _VERBS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m lpgnn.bench",
+        description=description,
+        epilog=f"options:\n{said}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", metavar="[verb] option=value")
+    words = list(parser.parse_args(arguments).words)
+    verb = words.pop(0) if words and "=" not in words[0] else "speed"
+    try:
+        if verb not in _VERBS:
+            raise InputError("verb", verb, f"must be one of {', '.join(_VERBS)}")
+        work, known = _VERBS[verb]
+        options = dict(_option(word, known) for word in words)
+        work(options)
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _option(word: str, known: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not equals or f"{name}=" not in known.split(":")[0]:
+        raise InputError("option", word, f"must be of {known}")
+    return name, value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lpgnn.bench.__main__ import main
+from lpgnn.bench.floor import EpochClock, ProductRecorder, replay
+from lpgnn.bench.scale import COLUMNS, conclusions, configuration_of, dense_mb, growth, read_rows
+from lpgnn.bench.speed import CASES, Speed
+from lpgnn.config import Settings
+from lpgnn.data import CsrMatrix
+from lpgnn.experiment import load_dataset, run_repeats
+from lpgnn.propagation.operators import torch_csr
+
+SMALL = {"name": "sbm", "num_nodes": 120, "num_classes": 3, "num_features": 40}
+
+
+def small_matrix() -> torch.Tensor:
+    dense = torch.tensor([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])
+    return torch_csr(CsrMatrix.from_dense(dense), torch.device("cpu"))
+
+
+def test_sparse_products_are_recorded_whoever_asks_for_them() -> None:
+    matrix, x = small_matrix(), torch.ones(3, 4)
+    with ProductRecorder() as recorder:
+        matrix @ x
+        torch.addmm(torch.empty(2, 4), matrix, x, beta=0, out=torch.empty(2, 4))
+        x @ torch.ones(4, 2)  # a dense product is none
+    assert [(tuple(m.shape), width) for m, width in recorder.products] == [((2, 3), 4)] * 2
+    assert replay(recorder.products) > 0
+
+
+def recorded_widths(**settings: Any) -> list[int]:
+    configuration = Settings(dataset=SMALL, max_epochs=3, **settings).resolve()
+    clock = EpochClock()
+    run_repeats(configuration, load_dataset(configuration, "data"), [0], on_epoch=clock)
+    assert len(clock.epochs) == len(clock.floors) == 1
+    assert clock._recorder is not None
+    return [width for _, width in clock._recorder.products]
+
+
+def test_an_epoch_is_recorded_there_and_back() -> None:
+    """Each further step of KProp is one more product forward and one more backward."""
+    few = sum(recorded_widths(x_steps=1, y_steps=0))
+    more = sum(recorded_widths(x_steps=2, y_steps=0))
+    assert more - few == 2 * 16 * 2  # both projections of SAGE, 16 columns each
+    labels = sum(recorded_widths(x_steps=1, y_steps=2))
+    assert labels - few == 2 * 3 * 2  # two steps of three classes
+
+
+def test_a_clock_starts_anew_when_the_batch_changes() -> None:
+    clock = EpochClock(with_floor=False)
+    for runs in (2, 2, 2, 2, 1, 1, 1):
+        clock(runs)
+    assert len(clock.epochs) == 3
+    assert clock.floors == []
+
+
+def test_a_case_whose_data_is_missing_is_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lpgnn.bench.speed.load_dataset", _missing)
+    words = ["cases=cora", f"data_dir={tmp_path}", f"results_dir={tmp_path / 'results'}"]
+    assert main(words) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in said] == ["skipped cora sage mb", "skipped cora gat mb"]
+    assert not (tmp_path / "results").exists()
+
+
+def _missing(*_: object) -> None:
+    from lpgnn.errors import InputError
+
+    raise InputError("data_dir", "here", "holds no graph")
+
+
+def test_a_line_of_the_table() -> None:
+    told = Speed("cora", 100.0, 5.0, 15, 2.5).columns()
+    assert (told["ratio"], told["epoch_per_floor"]) == ("20.0", "2.00")
+    dense = Speed("lp", 100.0, 5.0, 6, None).columns()
+    assert (dense["floor_ms"], dense["epoch_per_floor"], dense["floor_goal"]) == ("", "", "")
+    assert [name for name, case in CASES.items() if not case.is_sparse] == ["facebook sage lp"]
+
+
+def scale_row(nodes: int, epoch_s: float | str, side: str = "ours") -> dict[str, Any]:
+    row = {"side": side, "nodes": nodes, "edges": 5 * nodes, "features": 5000, "graph_s": 1.0}
+    return row | {"epoch_s": epoch_s, "peak_mb": 2000, "dense_mb": dense_mb(nodes, 5000)}
+
+
+def test_growth_is_the_slope_of_the_logarithms() -> None:
+    rows = [scale_row(n, 1e-6 * n**1.1) for n in (10**4, 10**5, 10**6)]
+    plain = [scale_row(10**4, 1.0, "plain"), scale_row(10**6, "", "plain")]
+    assert growth(rows + plain) == pytest.approx(1.1)
+    assert growth(rows, 10**5) == pytest.approx(1.1)
+    assert math.isnan(growth(rows[:1]))
+    told = "\n".join(conclusions(rows + plain))
+    assert "edges^1.10" in told
+    assert "a million nodes: 2.00 GB" in told
+    assert "not run, features alone 20 GB" in told
+
+
+@pytest.mark.parametrize("side", ["ours", "plain"])
+def test_one_size_is_measured_in_its_own_process(side: str) -> None:
+    command = [sys.executable, "-m", "lpgnn.bench", "one", f"side={side}", "nodes=300"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert tuple(row) == COLUMNS
+    assert row["edges"] == 1500
+    assert row["epoch_s"] > 0
+    assert row["peak_mb"] > 50
+
+
+def test_scale_is_drawn_from_its_rows(tmp_path: Path) -> None:
+    folder = tmp_path / "bench"
+    folder.mkdir()
+    rows = [scale_row(10**4, 0.02), scale_row(10**5, 0.3), scale_row(10**4, 0.9, "plain")]
+    with (folder / "scale.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows([*rows, scale_row(10**5, "", "plain")])
+    assert read_rows(folder / "scale.csv")[0]["epoch_s"] == 0.02
+    assert main(["scale", "draw=only", f"results_dir={tmp_path}"]) == 0
+    first = (folder / "scale.svg").read_bytes()
+    assert main(["scale", "draw=only", f"results_dir={tmp_path}"]) == 0
+    assert (folder / "scale.svg").read_bytes() == first
+    assert (folder / "scale.png").stat().st_size > 1000
+
+
+def test_costs_are_fitted_to_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["costs", f"results_dir={tmp_path}"]) == 2
+    assert "holds no rows" in capsys.readouterr().err
+    (tmp_path / "bench").mkdir()
+    with (tmp_path / "bench" / "scale.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(scale_row(n, 1e-6 * n) for n in (10**4, 10**5, 10**6))
+    assert main(["costs", f"results_dir={tmp_path}"]) == 0
+    record = json.loads((tmp_path / "bench" / "costs.json").read_text())
+    assert record["kinds"] == record["samples"] == 3
+    assert record["median_log2_error"] < 0.1
+
+
+def test_sizes_of_the_scale_are_the_block_models_own() -> None:
+    columns = configuration_of(30_000).columns()
+    assert json.loads(columns["options"])["dataset.num_nodes"] == 30_000
+
+
+def test_words_that_mean_nothing_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["fast"], ["cases"], ["nodes=3"], ["scale", "runs=3"]):
+        assert main(words) == 2
+        assert capsys.readouterr().err.startswith("error: ")
