@@ -23,8 +23,10 @@ SCIENCE_VERSION = 1
 
 GROUPS = ("dataset", "mechanism", "backbone", "feature", "learner")
 AD_HOC_FEATURES = ("ones", "ohd", "rnd")
-_LEARNERS = ("drop", "forward", "cross_entropy")
-_FEATURES = ("raw", *AD_HOC_FEATURES)
+_LEARNERS = ("drop", "forward", "cross_entropy", "propagation", "residual")
+_FEATURES = ("raw", "blank", *AD_HOC_FEATURES)
+# What a configuration without the later fields was: they say nothing in its identity.
+_LATER_FIELDS = {"conditioning": "none"}
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ class Settings:
     learning_rate: float | None = None
     weight_decay: float | None = None
     dropout: float | None = None
+    conditioning: str = "none"
     aggregator: str = "gcn"
     max_epochs: int = 500
     hidden_dim: int = 16
@@ -115,6 +118,7 @@ class Settings:
             _integer(name, getattr(self, name), at_least=1)
         _integer("seed", self.seed, at_least=0)
         _one_of("aggregator", self.aggregator, ("gcn", "mean"))
+        _one_of("conditioning", self.conditioning, ("none", "scale", "node"))
         _one_of("split", self.split, ("random", "fixed"))
         _one_of("task", self.task, ("train", "statistics", "convexity", "tuning"))
         _one_of("selection", self.selection, ("paper", "released"))
@@ -132,9 +136,14 @@ class Settings:
         ):
             if not isinstance(getattr(self, name), str | Path) or not str(getattr(self, name)):
                 raise InputError(name, getattr(self, name), allowed)
-        for group in ("feature", "learner"):
-            for key, value in Component.of(group, getattr(self, group)).options:
-                raise InputError(group, f"{{{key}: {value}}}", "takes a name and no options")
+        for key, value in Component.of("feature", self.feature).options:
+            raise InputError("feature", f"{{{key}: {value}}}", "takes a name and no options")
+        learner = Component.of("learner", self.learner)
+        choices = {"walk": ("plain", "lazy"), "combine": ("one", "stack")}
+        for key, value in learner.options:
+            if key not in default_options("learner", learner.name):
+                raise InputError(f"learner.{key}", value, f"{learner.name} has no such option")
+            _one_of(f"learner.{key}", value, choices[key])
 
     def resolve(self) -> "Configuration":
         """Fill in what is open and spell what is not applied as not applied."""
@@ -144,13 +153,16 @@ class Settings:
         )
         mechanism, learner = (
             Component.of("mechanism", self.mechanism),
-            Component.of("learner", self.learner).name,
+            Component.of("learner", self.learner),
         )
         # Ad-hoc features hold nothing private: no mechanism, no budget.
-        x_eps = float(self.x_eps) if feature == "raw" else math.inf
+        x_eps = float(self.x_eps) if feature in ("raw", "blank") else math.inf
+        if feature == "blank" and math.isinf(x_eps):
+            raise InputError("x_eps", self.x_eps, "must be finite with feature=blank")
         y_eps = float(self.y_eps)
-        if learner != "drop" and self.y_steps:
-            raise InputError("y_steps", self.y_steps, f"must be 0 or unset with learner={learner}")
+        if learner.name != "drop" and self.y_steps:
+            allowed = f"must be 0 or unset with learner={learner.name}"
+            raise InputError("y_steps", self.y_steps, allowed)
         about = dataset.all_options("dataset")
         table = load_table(self.hparams, self.results_dir)
         degree = about.get("average_degree", AVERAGE_DEGREE["cora"])
@@ -162,25 +174,50 @@ class Settings:
         _one_of("dataset.tuned_as", tuned_as, tuple(table.steps))
         tuned = table.look_up(tuned_as, feature, x_eps, y_eps)
         y_steps = tuned.y_steps if self.y_steps is None else self.y_steps
-        if learner != "drop":
+        if learner.name != "drop":
             y_steps = 0
         # Drop without a step is forward correction, and without label noise that is cross entropy.
-        if learner == "drop" and y_steps == 0:
-            learner = "forward"
-        if learner == "forward" and math.isinf(y_eps):
-            learner = "cross_entropy"
+        if learner.name == "drop" and y_steps == 0:
+            learner = Component("forward")
+        if learner.name == "forward" and math.isinf(y_eps):
+            learner = Component("cross_entropy")
         options = tuple((k, v) for k, v in dataset.options if k != "tuned_as")
         opened = [
             name
             for name in ("x_steps", "y_steps", "learning_rate", "weight_decay", "dropout")
             if getattr(self, name) is None
         ]
+        if learner.name == "propagation":  # labels and the graph are all it looks at
+            return Configuration(
+                dataset=Component(dataset.name, options),
+                feature="none",
+                mechanism=Component("none"),
+                x_eps=0.0,
+                y_eps=y_eps,
+                conditioning="none",
+                backbone=Component("none"),
+                learner=learner,
+                x_steps=0,
+                y_steps=0,
+                aggregator=self.aggregator,
+                learning_rate=0.0,
+                weight_decay=0.0,
+                dropout=0.0,
+                max_epochs=1,
+                hidden_dim=0,
+                split=self.split,
+                seed=self.seed,
+                origin="nothing to set",
+            )
+        # Clean features have no noise to measure them by.
+        bare = feature == "raw" and math.isinf(x_eps)
         return Configuration(
             dataset=Component(dataset.name, options),
             feature=feature,
             mechanism=Component("none") if math.isinf(x_eps) else mechanism,
             x_eps=x_eps,
             y_eps=y_eps,
+            conditioning="none" if bare else self.conditioning,
             backbone=Component.of("backbone", self.backbone),
             learner=learner,
             x_steps=tuned.x_steps if self.x_steps is None else self.x_steps,
@@ -206,8 +243,9 @@ class Configuration:
     mechanism: Component
     x_eps: float
     y_eps: float
+    conditioning: str
     backbone: Component
-    learner: str
+    learner: Component
     x_steps: int
     y_steps: int
     aggregator: str
@@ -239,6 +277,7 @@ class Configuration:
     def identity(self) -> str:
         """A hash of the computation: rows with it are this computation's results."""
         said = {name: str(value) for name, value in self.columns().items()}
+        said = {name: text for name, text in said.items() if text != _LATER_FIELDS.get(name)}
         text = json.dumps({"science": SCIENCE_VERSION, **said}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -5,7 +5,7 @@ import math
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,14 +20,28 @@ from lpgnn.models import GAT, GCN, Backbone, GraphSAGE, ModuleBackbone
 from lpgnn.privacy import MECHANISMS, Collected, FeatureMechanism, collect
 from lpgnn.propagation import (
     Aggregator,
+    Conditioning,
+    Operator,
     cache_order,
     kprop_operator,
     reorder,
     reorder_topology,
+    row_factors,
+    row_lengths,
 )
 from lpgnn.randomness import derive_generator
 from lpgnn.results import test_accuracy
-from lpgnn.training import SELECTIONS, Hyperparameters, Learner, Run, Trained, train
+from lpgnn.training import (
+    SELECTIONS,
+    Hyperparameters,
+    LabelScores,
+    Learner,
+    Run,
+    Trained,
+    by_labels,
+    label_scores,
+    train,
+)
 
 _BACKBONES: dict[str, type[Backbone]] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
 
@@ -36,6 +50,9 @@ _BACKBONES: dict[str, type[Backbone]] = {"gcn": GCN, "sage": GraphSAGE, "gat": G
 _CACHED_BYTES = 8_000_000
 # What they hold may take this much memory: dense reports whole, else some activations.
 _HELD_BYTES = 600_000_000
+
+
+_ROW_LENGTHS: dict[tuple[str, str, int, torch.device], Tensor] = {}
 
 
 def load_dataset(configuration: Configuration, data_dir: Path | str) -> Graph:
@@ -191,6 +208,8 @@ def run_repeats(
 
 def _repeats_together(configuration: Configuration, graph: Graph, device: torch.device) -> int:
     """How many repeats train side by side."""
+    if configuration.learner.name == "propagation":
+        return 1  # nothing is gained by company
     dense = configuration.mechanism.name not in ("none", "mb") or configuration.feature == "rnd"
     if configuration.backbone.name not in _BACKBONES:
         dense = True  # plug-ins get the propagated features as a matrix
@@ -222,21 +241,54 @@ def _run_batch(
         )
         for repeat, split in zip(repeats, splits, strict=True)
     ]
-    outcomes = train(
-        runs,
-        build_backbone(c, runs[0].collected, device),
-        kprop_operator(topology, cast(Aggregator, c.aggregator), device),
-        learner=cast(Learner, c.learner),
-        x_steps=c.x_steps,
-        y_steps=c.y_steps,
-        max_epochs=c.max_epochs,
-        on_epoch=None if on_epoch is None else lambda: on_epoch(len(runs)),
-    )
+    operator = kprop_operator(topology, cast(Aggregator, c.aggregator), device)
+    tick = None if on_epoch is None else partial(on_epoch, len(runs))
+    labels_only = c.learner.name in ("propagation", "residual")
+    scores = [_label_scores(c, run.collected, operator) for run in runs] if labels_only else []
+    if c.learner.name == "propagation":
+        outcomes = [by_labels(s, run.collected) for s, run in zip(scores, runs, strict=True)]
+        if tick is not None:
+            tick()
+    else:
+        outcomes = train(
+            runs,
+            build_backbone(c, runs[0].collected, device),
+            operator,
+            learner=cast(Learner, "forward" if scores else c.learner.name),
+            x_steps=c.x_steps,
+            y_steps=c.y_steps,
+            max_epochs=c.max_epochs,
+            row_factors=_row_factors(c, graph, operator, runs[0].collected),
+            prior=torch.stack([s.scores for s in scores]) if scores else None,
+            on_epoch=tick,
+        )
     seconds = (time.perf_counter() - started) / len(runs)
     return [
         make_row(c, graph, repeat, outcome, order, split.test, seconds, device)
         for repeat, outcome, split in zip(repeats, outcomes, splits, strict=True)
     ]
+
+
+def _label_scores(
+    configuration: Configuration, collected: Collected, operator: Operator
+) -> LabelScores:
+    options = configuration.learner.all_options("learner")
+    return label_scores(collected, operator, options["walk"], options["combine"])
+
+
+def _row_factors(
+    configuration: Configuration, graph: Graph, operator: Operator, collected: Collected
+) -> Tensor | None:
+    """The public conditioning of P^K X', or None.  -> [N]"""
+    c, magnitude = configuration, collected.features.magnitude
+    if c.conditioning == "none":
+        return None
+    if magnitude is None:
+        raise InputError("conditioning", c.conditioning, "must be none: no public size is known")
+    key = (graph.fingerprint, c.aggregator, c.x_steps, operator.matrix.device)
+    if key not in _ROW_LENGTHS:  # depends on the graph only, and takes seconds on a large one
+        _ROW_LENGTHS[key] = row_lengths(operator, c.x_steps)
+    return row_factors(_ROW_LENGTHS[key], magnitude, cast(Conditioning, c.conditioning))
 
 
 def make_row(

@@ -50,9 +50,15 @@ class HyperparameterTable:
     steps: dict[str, Any]  # graph -> x_eps -> y_eps -> [x_steps, y_steps]
 
     def look_up(self, graph: str, feature: str, x_eps: float, y_eps: float) -> TunedValues:
-        """Values for a graph and a pair of budgets; steps of the nearest tabulated budgets."""
+        """Values for a graph and a pair of budgets; steps of the nearest tabulated budgets.
+
+        A feature that the table does not know is taken for raw ones; a stand-in, which has no
+        budget, for reports at x_eps = 1 where the table has no clean features to take it for.
+        """
         try:
             by_feature = self.training.get(feature, self.training["raw"])
+            if feature not in ("raw", "blank") and _kind(x_eps) not in by_feature:
+                x_eps = 1.0
             learning_rate, weight_decay, dropout = by_feature[_kind(x_eps)][_kind(y_eps)][graph]
             x_steps, y_steps = _nearest(_nearest(self.steps[graph], x_eps), y_eps)
         except KeyError:

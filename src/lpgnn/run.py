@@ -155,10 +155,15 @@ def summary_of(rows: Sequence[dict[str, str]], selection: str) -> Summary:
 def label(configuration: Configuration) -> str:
     """A configuration in a few words."""
     c = configuration
+    learner = " ".join([c.learner.name, *(str(value) for _, value in c.learner.options)])
+    if c.learner.name == "propagation":
+        return f"{c.dataset.name} labels only y_eps={c.y_eps:g} {learner}"
     reports = c.mechanism.name if c.feature == "raw" else c.feature
+    if c.conditioning != "none":
+        reports += f" conditioned by {c.conditioning}"
     return (
         f"{c.dataset.name} {c.backbone.name} {reports} x_eps={c.x_eps:g} y_eps={c.y_eps:g} "
-        f"{c.learner} K={c.x_steps},{c.y_steps}"
+        f"{learner} K={c.x_steps},{c.y_steps}"
     )
 
 

@@ -168,10 +168,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "dropout, x_steps, y_steps, x_eps or y_eps narrow the search. repeats defaults to 3.",
     )
     parser.add_argument("--workers", type=int, help="processes (default: one a core)")
+    parser.add_argument("--table", type=Path, help=f"to write (default: RESULTS_DIR/{TUNED_FILE})")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     options = parser.parse_intermixed_args(arguments)
     try:
-        tune(options.overrides, workers=options.workers)
+        tune(options.overrides, workers=options.workers, table=options.table)
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -181,7 +182,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def tune(overrides: Sequence[str], *, workers: int | None = None) -> Path:
+def tune(
+    overrides: Sequence[str], *, workers: int | None = None, table: Path | None = None
+) -> Path:
     """Search on one graph; returns the path of the table."""
     said = {text.split("=", 1)[0] for text in overrides}
     texts = [*overrides, *([] if "repeats" in said else ["repeats=3"])]
@@ -206,7 +209,7 @@ def tune(overrides: Sequence[str], *, workers: int | None = None) -> Path:
     place = Place(Path(base.data_dir), folder, base.device, workers)
     training = choose(search.stage_one(), place, store)
     steps = choose(search.stage_two(training), place, store)
-    path = Path(base.results_dir) / TUNED_FILE
+    path = table or Path(base.results_dir) / TUNED_FILE
     write_table(path, search.graph, Component.of("feature", base.feature).name, training, steps)
     for (x, y), best in training.items():
         print(
@@ -215,7 +218,7 @@ def tune(overrides: Sequence[str], *, workers: int | None = None) -> Path:
         )
     for (x, y), best in steps.items():
         print(f"x_eps={x:g} y_eps={y:g}: x_steps={best.x_steps} y_steps={best.y_steps}")
-    print(f"table: {path} (use it with hparams=tuned)")
+    print(f"table: {path} (use it with hparams={'tuned' if table is None else path})")
     return path
 
 

@@ -185,7 +185,7 @@ def test_feature_and_label_streams_are_separate() -> None:
 
 def test_bad_input_is_named() -> None:
     graph, split = path_graph(), path_split()
-    with pytest.raises(InputError, match="feature=degree: must be one of raw, ones, ohd, rnd"):
+    with pytest.raises(InputError, match="feature=degree: must be one of raw, blank, ones, ohd, rnd"):
         collected(graph, split, "degree")
     message = "feature=raw: needs private features, which path does not have here"
     with pytest.raises(InputError, match=message):

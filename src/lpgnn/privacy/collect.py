@@ -1,5 +1,6 @@
 """Collection: the one step from the clean graph to what the server holds."""
 
+import dataclasses
 import math
 
 import torch
@@ -13,7 +14,7 @@ from lpgnn.privacy.labels import RandomizedResponse
 from lpgnn.privacy.mechanisms import FeatureMechanism
 from lpgnn.privacy.reports import Collected, FeatureReports
 
-FEATURES = ("raw", "ones", "ohd", "rnd")
+FEATURES = ("raw", "blank", "ones", "ohd", "rnd", "none")
 
 
 def collect(
@@ -28,14 +29,20 @@ def collect(
 ) -> Collected:
     """Have every node report its features, and every labelled node its label.
 
-    ``mechanism=None`` is x_eps = inf: features are sent as they are.  ``feature`` other than
-    "raw" replaces the private features by a stand-in of the same width d that costs no privacy
-    (paper Table "features"), and no mechanism is applied: all-one vectors, the one-hot degree or
-    uniform random numbers.
+    ``mechanism=None`` is x_eps = inf: features are sent as they are.  "blank" sends what users
+    would send if all of them had the same features: reports that cost the budget and hold nothing.
+    Any other ``feature`` than "raw" replaces the private features by a stand-in of the same width d
+    that costs no privacy (paper Table "features"), and no mechanism is applied: all-one vectors,
+    the one-hot degree, uniform random numbers, or "none" where features are not looked at.
     """
     if feature not in FEATURES:
         raise InputError("feature", feature, f"must be one of {', '.join(FEATURES)}")
-    if feature != "raw":
+    if feature == "blank":
+        if mechanism is None:
+            raise InputError("feature", feature, "needs a mechanism: a finite x_eps")
+        blank = _zeros(graph.num_nodes, graph.feature_dim)
+        reports = _perturbed(blank, mechanism, generator=features_generator)
+    elif feature != "raw":
         mechanism = None
         reports = _stand_in(feature, graph, generator=features_generator)
     elif graph.features is None:
@@ -43,12 +50,12 @@ def collect(
             "feature",
             feature,
             f"needs private features, which {graph.name} does not have here; "
-            "allowed: ones, ohd, rnd",
+            "allowed: blank, ones, ohd, rnd",
         )
     elif mechanism is None:
         reports = FeatureReports(_copy(graph.features), scale=1.0, offset=0.0)
     else:
-        reports = mechanism.perturb(graph.features, generator=features_generator)
+        reports = _perturbed(graph.features, mechanism, generator=features_generator)
 
     labelled = split.train | split.val
     response = RandomizedResponse(y_eps, graph.num_classes)
@@ -71,18 +78,35 @@ def collect(
     )
 
 
+def _perturbed(
+    features: CsrMatrix, mechanism: FeatureMechanism, *, generator: torch.Generator
+) -> FeatureReports:
+    """Every node's report, with the public size of its noise."""
+    reports = mechanism.perturb(features, generator=generator)
+    return dataclasses.replace(reports, magnitude=mechanism.magnitude())
+
+
 def _stand_in(feature: str, graph: Graph, *, generator: torch.Generator) -> FeatureReports:
-    """Features made of the public topology or of nothing at all.  -> [N, d]"""
+    """Features made of the public topology or of nothing at all.  -> [N, d]
+
+    The magnitude is the root mean square of their entries, which are public.
+    """
     n, d = graph.num_nodes, graph.feature_dim
     if feature == "rnd":
-        return FeatureReports(torch.rand(n, d, generator=generator), scale=1.0, offset=0.0)
+        drawn = torch.rand(n, d, generator=generator)
+        return FeatureReports(drawn, scale=1.0, offset=0.0, magnitude=math.sqrt(1 / 3))
     if feature == "ones":  # 1 * 0 + 1, without N x d entries
-        none = torch.zeros(0, dtype=torch.int64)
-        empty = CsrMatrix(torch.zeros(n + 1, dtype=torch.int64), none, torch.zeros(0), (n, d))
-        return FeatureReports(empty, scale=1.0, offset=1.0)
+        return FeatureReports(_zeros(n, d), scale=1.0, offset=1.0, magnitude=1.0)
+    if feature == "none":
+        return FeatureReports(_zeros(n, d), scale=1.0, offset=0.0)
     degree = _degree(graph.topology).clamp_(max=d - 1)
     one_hot = CsrMatrix(torch.arange(n + 1), degree, torch.ones(n), (n, d))
-    return FeatureReports(one_hot, scale=1.0, offset=0.0)
+    return FeatureReports(one_hot, scale=1.0, offset=0.0, magnitude=math.sqrt(1 / d))
+
+
+def _zeros(n: int, d: int) -> CsrMatrix:
+    none = torch.zeros(0, dtype=torch.int64)
+    return CsrMatrix(torch.zeros(n + 1, dtype=torch.int64), none, torch.zeros(0), (n, d))
 
 
 def _degree(topology: Topology) -> Tensor:

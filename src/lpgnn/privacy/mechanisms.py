@@ -63,6 +63,11 @@ class FeatureMechanism(ABC):
     def parameters(self) -> dict[str, float]:
         """The public numbers the mechanism runs with."""
 
+    def magnitude(self) -> float:
+        """The noise's standard deviation half-way between alpha and beta: a public constant."""
+        middle = torch.tensor((self.alpha + self.beta) / 2, dtype=torch.float64)
+        return math.sqrt(float(self.variance(middle)))
+
     def check_width(self, features: CsrMatrix) -> None:
         if features.shape[1] != self.num_features:
             allowed = f"must have num_features={self.num_features} columns"

@@ -21,6 +21,7 @@ class FeatureReports:
     sent: CsrMatrix | Tensor  # [N, d]; dense: float32 or int8
     scale: float
     offset: float
+    magnitude: float | None = None  # public size of an entry of X'; None: nothing public is known
 
     def __post_init__(self) -> None:
         if isinstance(self.sent, Tensor):

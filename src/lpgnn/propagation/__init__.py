@@ -1,5 +1,8 @@
 """KProp and the sparse operators of a graph."""
 
+from lpgnn.propagation.conditioning import Conditioning as Conditioning
+from lpgnn.propagation.conditioning import row_factors as row_factors
+from lpgnn.propagation.conditioning import row_lengths as row_lengths
 from lpgnn.propagation.features import PropagatedFeatures as PropagatedFeatures
 from lpgnn.propagation.features import propagated_features as propagated_features
 from lpgnn.propagation.operators import Aggregator as Aggregator

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.privacy.reports import FeatureReports
-from lpgnn.propagation.operators import Operator, multiply_into, torch_csr
+from lpgnn.propagation.operators import Operator, multiply_into, power_into, torch_csr
 
 
 class PropagatedFeatures(Protocol):
@@ -40,8 +40,10 @@ class FactoredFeatures:
         operator: Operator,
         steps: int,
         device: torch.device,
+        row_factors: Tensor | None = None,
     ) -> None:
         self.operator, self.steps = operator, steps
+        self.row_factors = None if row_factors is None else row_factors[:, None]  # [N, 1]
         self.offsets = [r.offset for r in reports]
         self.sent, self.sent_transposed = [], []
         built: dict[tuple[int, float], tuple[Tensor, Tensor]] = {}
@@ -55,7 +57,10 @@ class FactoredFeatures:
             self.sent_transposed.append(built[key][1])
 
     def matmul(self, weight: Tensor) -> Tensor:
-        return self.operator.propagate(_Project.apply(weight, self), self.steps)
+        if weight.is_cuda:  # one launch a step for all runs
+            propagated = self.operator.propagate(_Project.apply(weight, self), self.steps)
+            return propagated if self.row_factors is None else propagated * self.row_factors
+        return _ProjectAndPropagate.apply(weight, self)  # type: ignore[no-any-return]
 
     def matmul_each(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
         return [self.matmul(weight) for weight in weights]  # narrow operands stay in the cache
@@ -63,7 +68,8 @@ class FactoredFeatures:
     def dense(self) -> Tensor:
         offsets = torch.tensor(self.offsets, device=self.sent[0].device)[:, None, None]
         rectified = torch.stack([sent.to_dense() for sent in self.sent]) + offsets
-        return self.operator.propagate(rectified, self.steps)
+        propagated = self.operator.propagate(rectified, self.steps)
+        return propagated if self.row_factors is None else propagated * self.row_factors
 
 
 class DenseFeatures:
@@ -78,8 +84,12 @@ class DenseFeatures:
         operator: Operator,
         steps: int,
         device: torch.device,
+        row_factors: Tensor | None = None,
     ) -> None:
         self.propagated = [_propagated(report, operator, steps, device) for report in reports]
+        if row_factors is not None:
+            for x in self.propagated:
+                x.mul_(row_factors[:, None])
 
     def matmul(self, weight: Tensor) -> Tensor:
         return torch.stack([x @ w for x, w in zip(self.propagated, weight, strict=True)])
@@ -92,11 +102,18 @@ class DenseFeatures:
 
 
 def propagated_features(
-    reports: Sequence[FeatureReports], operator: Operator, steps: int, device: torch.device
+    reports: Sequence[FeatureReports],
+    operator: Operator,
+    steps: int,
+    device: torch.device,
+    row_factors: Tensor | None = None,
 ) -> PropagatedFeatures:
-    """Choose the cheaper form: the factored one for sparse reports, one dense matrix otherwise."""
+    """Choose the cheaper form: the factored one for sparse reports, one dense matrix otherwise.
+
+    row_factors: [N], a factor of each row of P^K X' (``conditioning``), or None.
+    """
     form = FactoredFeatures if all(r.is_sparse for r in reports) else DenseFeatures
-    return form(reports, operator, steps, device)
+    return form(reports, operator, steps, device, row_factors)
 
 
 def _scaled(report: FeatureReports) -> CsrMatrix:
@@ -125,18 +142,56 @@ class _Project(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: Tensor, features: FactoredFeatures) -> Tensor:
         ctx.features = features
-        return _affine(features.sent, features.offsets, weight)
+        return _affine_runs(features.sent, features.offsets, weight)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         features = ctx.features
-        return _affine(features.sent_transposed, features.offsets, grad), None
+        return _affine_runs(features.sent_transposed, features.offsets, grad), None
 
 
-def _affine(matrices: list[Tensor], offsets: list[float], x: Tensor) -> Tensor:
+class _ProjectAndPropagate(torch.autograd.Function):
+    """The same and the K steps, run by run: what lies between two products stays in the cache."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, features: FactoredFeatures) -> Tensor:
+        ctx.features = features
+        matrix, steps = features.operator.matrix, features.steps
+        out = weight.new_empty(len(features.sent), matrix.shape[0], weight.shape[2])
+        for run, (sent, offset) in enumerate(zip(features.sent, features.offsets, strict=True)):
+            if steps == 0:
+                _affine(sent, offset, weight[run], out[run])
+            else:
+                projected = _affine(sent, offset, weight[run], torch.empty_like(out[run]))
+                power_into(out[run], matrix, projected, steps)
+            if features.row_factors is not None:
+                out[run] *= features.row_factors
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # grad: [R, N, h]
+        features, grad = ctx.features, grad.contiguous()
+        matrix, steps = features.operator.transposed, features.steps
+        out = grad.new_empty(grad.shape[0], features.sent[0].shape[1], grad.shape[2])
+        for run, (sent, offset) in enumerate(
+            zip(features.sent_transposed, features.offsets, strict=True)
+        ):
+            own = grad[run]
+            if features.row_factors is not None:
+                own = own * features.row_factors
+            if steps > 0:
+                own = power_into(torch.empty_like(own), matrix, own, steps)
+            _affine(sent, offset, own, out[run])
+        return out, None
+
+
+def _affine_runs(matrices: list[Tensor], offsets: list[float], x: Tensor) -> Tensor:
     out = x.new_empty(len(matrices), matrices[0].shape[0], x.shape[2])
     for run, (matrix, offset) in enumerate(zip(matrices, offsets, strict=True)):
-        multiply_into(out[run], matrix, x[run])
-        if offset != 0.0:
-            out[run] += offset * x[run].sum(0)
+        _affine(matrix, offset, x[run], out[run])
     return out
+
+
+def _affine(matrix: Tensor, offset: float, x: Tensor, out: Tensor) -> Tensor:
+    multiply_into(out, matrix, x)
+    return out if offset == 0.0 else out.add_(x.sum(0), alpha=offset)

@@ -66,7 +66,8 @@ def multiply_into(out: Tensor, matrix: Tensor, x: Tensor) -> Tensor:
     return torch.addmm(out, matrix, x, beta=0, out=out)
 
 
-def _power(matrix: Tensor, x: Tensor, steps: int, out: Tensor) -> Tensor:  # [N, h] -> [N, h]
+def power_into(out: Tensor, matrix: Tensor, x: Tensor, steps: int) -> Tensor:
+    """out = matrix^steps x for steps > 0.  [N, h] -> [N, h]"""
     spare = torch.empty_like(out) if steps > 1 else out
     for step in range(steps, 0, -1):  # the last of the steps writes to out
         x = multiply_into(out if step % 2 == 1 else spare, matrix, x)
@@ -77,11 +78,11 @@ def _power_runs(matrix: Tensor, x: Tensor, steps: int) -> Tensor:  # [R, N, h] -
     runs, nodes, width = x.shape
     if x.is_cuda:
         wide = x.permute(1, 0, 2).reshape(nodes, runs * width)  # [N, R h]: one launch a step
-        wide = _power(matrix, wide, steps, torch.empty_like(wide))
+        wide = power_into(torch.empty_like(wide), matrix, wide, steps)
         return wide.view(nodes, runs, width).permute(1, 0, 2)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     for run in range(runs):
-        _power(matrix, x[run], steps, out[run])
+        power_into(out[run], matrix, x[run], steps)
     return out
 
 
@@ -91,10 +92,18 @@ def _power_classes(matrix: Tensor, p: Tensor, steps: int) -> Tensor:  # [R, c, N
     out = torch.empty_like(p, memory_format=torch.contiguous_format)
     for start in range(0, runs, together):
         block = p[start : start + together].reshape(-1, nodes)  # [g c, N]
-        rows = block.t().contiguous()  # [N, g c]
-        rows = _power(matrix, rows, steps, torch.empty_like(rows))
-        out[start : start + together].view(-1, nodes).copy_(rows.t())
+        used = block.shape[0]
+        rows = p.new_empty(nodes, _fast_width(used))  # [N, g c and some]
+        rows[:, :used] = block.t()
+        rows[:, used:] = 0
+        rows = power_into(torch.empty_like(rows), matrix, rows, steps)
+        out[start : start + together].view(-1, nodes).copy_(rows[:, :used].t())
     return out
+
+
+def _fast_width(columns: int) -> int:
+    """Beyond 16 columns, those that do not fill a vector register cost more than a full one."""
+    return columns if columns <= 16 else columns + -columns % 8
 
 
 class _Power(torch.autograd.Function):

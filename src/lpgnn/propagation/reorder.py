@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.privacy import Collected, FeatureReports
+from lpgnn.privacy import Collected
 
 # Below this size a product's operand fits in the cache whatever the order.
 _SMALL = 8000
@@ -45,7 +45,7 @@ def reorder(collected: Collected, topology: Topology, order: Tensor) -> Collecte
     return dataclasses.replace(
         collected,
         topology=topology,
-        features=FeatureReports(moved, features.scale, features.offset),
+        features=dataclasses.replace(features, sent=moved),
         labels=collected.labels[order],
         train_mask=collected.train_mask[order],
         val_mask=collected.val_mask[order],

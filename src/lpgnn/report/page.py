@@ -214,7 +214,7 @@ def _origins_of(cells: Iterable[Cell], base: Settings, evidence: Evidence) -> li
             continue
         features = c.mechanism.name if c.feature == "raw" else c.feature
         config = (
-            f"{features}, {BACKBONES.get(c.backbone.name, c.backbone.name)}, {c.learner}, "
+            f"{features}, {BACKBONES.get(c.backbone.name, c.backbone.name)}, {c.learner.name}, "
             f"ε_x={c.x_eps:g}, ε_y={c.y_eps:g}, K_x={c.x_steps}, K_y={c.y_steps}, "
             f"lr {c.learning_rate:g}, wd {c.weight_decay:g}, dropout {c.dropout:g}, "
             f"{c.max_epochs} epochs, split {c.split}"

@@ -48,8 +48,7 @@ class Objective:
 
     def log_noisy(self, logits: Tensor) -> Tensor:
         """log p(y'|x) from p(y|x) (paper Eq. p_yp), floored.  [R, c, N] -> [R, c, N]"""
-        # Run by run: the end of an array is rounded differently, and must be each run's own.
-        return torch.stack([(noisy + FLOOR).log() for noisy in self._noisy(logits)])
+        return (self._noisy(logits) + FLOOR).log()
 
     def _noisy(self, logits: Tensor) -> Tensor:
         """T is flip everywhere and keep on the diagonal, and p(y|x) sums to one."""

@@ -11,6 +11,7 @@ from lpgnn.models.dropout import Dropout
 from lpgnn.privacy import Collected, RandomizedResponse
 from lpgnn.propagation import Operator, propagated_features
 from lpgnn.training.adam import Adam
+from lpgnn.training.labels import LabelScores
 from lpgnn.training.objectives import (
     Learner,
     Objective,
@@ -81,16 +82,20 @@ def train(
     x_steps: int,
     y_steps: int,
     max_epochs: int,
+    row_factors: Tensor | None = None,
+    prior: Tensor | None = None,
     keep_weights: bool = False,
     on_epoch: Callable[[], None] | None = None,
 ) -> list[Trained]:
     """Train runs on the same graph side by side; nothing that one run does reaches another.
 
-    operator: one step of KProp; y_steps is 0 unless the learner is Drop.
+    operator: one step of KProp; y_steps is 0 unless the learner is Drop; row_factors: [N], the
+    conditioning of P^K X'; prior: [R, c, N], logits that the network's are added to.
     """
     device = backbone.device
     collected = [run.collected for run in runs]
-    x = propagated_features([c.features for c in collected], operator, x_steps, device)
+    reports = [c.features for c in collected]
+    x = propagated_features(reports, operator, x_steps, device, row_factors)
     targets = make_targets(collected, operator, y_steps, device)
     objective = make_objective(collected, learner, operator, y_steps, device)
     weights = _initial_weights(runs, backbone)
@@ -110,7 +115,7 @@ def train(
     history = []
     hidden = backbone.hidden(weights, x)
     for epoch in range(1, max_epochs + 1):
-        logits = backbone.logits(weights, hidden, dropout)  # [R, c, N]
+        logits = _plus(backbone.logits(weights, hidden, dropout), prior)  # [R, c, N]
         loss = objective.training_loss(logits, targets)  # [R]
         # The runs share no weight, so the gradient of the sum is each run's own gradient.
         gradients = torch.autograd.grad(loss.sum(), list(weights.values()))
@@ -118,7 +123,8 @@ def train(
         hidden = backbone.hidden(weights, x)  # for the evaluation and the next step
         with torch.no_grad():
             metrics, predictions = _evaluate(
-                backbone, weights, hidden, objective, targets, loss, logits
+                _plus(backbone.logits(weights, hidden, None), prior),
+                *(objective, targets, loss, logits),
             )
         state = {"predictions": predictions} | (weights if keep_weights else {})
         for keeper in keepers.values():
@@ -147,17 +153,18 @@ def _accuracy_bound(
     return torch.tensor([r.keep_probability() for r in responses], device=device)
 
 
+def _plus(logits: Tensor, prior: Tensor | None) -> Tensor:
+    return logits if prior is None else logits + prior
+
+
 def _evaluate(
-    backbone: Backbone,
-    weights: Weights,
-    hidden: Tensor,
+    logits: Tensor,
     objective: Objective,
     targets: Targets,
     train_loss: Tensor,
     train_logits: Tensor,
 ) -> tuple[EpochMetrics, Tensor]:
-    """Measure the updated model without dropout, as far as the server can."""
-    logits = backbone.logits(weights, hidden, None)  # [R, c, N]
+    """Measure the updated model without dropout, as far as the server can.  logits: [R, c, N]"""
     predictions = predict(logits)  # [R, N]
     correct = predictions == targets.noisy
     correct_in_training = predict(train_logits) == targets.noisy
@@ -170,17 +177,36 @@ def _evaluate(
     ), predictions
 
 
+def by_labels(scores: LabelScores, collected: Collected) -> Trained:
+    """The outcome of the labels-only learner, in the form of a training of one epoch."""
+    predictions = predict(scores.scores[None])[0].cpu()
+    agrees = (predictions == collected.labels).float()
+    train_acc = masked_mean(agrees[None], collected.train_mask[None].float())
+    val_acc = masked_mean(agrees[None], collected.val_mask[None].float())
+    loss = torch.tensor([scores.loss])
+    history = {
+        "train_loss": loss,
+        "dropout_train_acc": train_acc,
+        "train_acc": train_acc,
+        "val_loss": loss,
+        "val_acc": val_acc,
+    }
+    selected = Selected(epoch=1, qualified=True, predictions=predictions, weights={})
+    return Trained(history, dict.fromkeys(SELECTIONS, selected))
+
+
 def predict(logits: Tensor) -> Tensor:
     """The likeliest class.  [R, c, N] -> [R, N]
 
     argmax along a short, strided dimension takes longer on a CPU than the whole of training.
     """
     classes = logits.shape[1]
-    small = torch.uint8 if classes < 256 else torch.int32
     # The first class ranks highest, so that it wins a tie.
-    rank = torch.arange(classes, 0, -1, dtype=small, device=logits.device)[:, None]
-    at_top = logits == logits.amax(1, keepdim=True)  # [R, c, N]
-    return classes - (at_top * rank).amax(1)
+    rank = torch.arange(classes, 0, -1, dtype=logits.dtype, device=logits.device)[:, None]
+    # Ones and zeros in the logits' own type: comparisons into bool are not vectorised.
+    at_top = torch.eq(logits, logits.amax(1, keepdim=True), out=torch.empty_like(logits))
+    chosen = classes - at_top.mul_(rank).amax(1)  # [R, N]
+    return chosen.to(torch.uint8 if classes < 256 else torch.int32)
 
 
 def _outcomes(
