@@ -8,6 +8,7 @@ labels: the labelled nodes are dealt into folds, and a fold's scores come from t
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -21,7 +22,6 @@ Walk = Literal["plain", "lazy"]
 Combine = Literal["one", "stack"]
 
 _FOLDS = 5
-_RIDGE = 30.0
 _STEPS: dict[Walk, tuple[int, ...]] = {
     "plain": (1, 2, 4, 8, 16, 32),
     "lazy": (1, 2, 4, 8, 16, 32, 64),
@@ -44,7 +44,8 @@ def label_scores(
     """Propagate the debiased labels and choose by held-out loss.
 
     "one" takes the single best power (or sum of powers) and its sharpness; "stack" starts from it
-    and fits a weight for each, by the same loss with a small ridge.
+    and fits a weight for each, by the same loss with a small ridge, provided that weights fitted on
+    the training nodes lower the loss on the validation nodes by more than its standard error.
     """
     device = operator.matrix.device
     labels = collected.labels.to(device)
@@ -58,7 +59,7 @@ def label_scores(
     known = known / sizes[:, None, None]
     target = labels[labelled]
 
-    def losses(logits: Tensor) -> Tensor:  # [..., c, L] -> [..., L]
+    def losses(logits: Tensor, target: Tensor = target) -> Tensor:  # [..., c, L] -> [..., L]
         noisy = flip + (keep - flip) * logits.softmax(-2)
         index = target.expand(*noisy.shape[:-2], 1, -1)
         return -(noisy.gather(-2, index) + FLOOR).log().squeeze(-2)
@@ -71,12 +72,19 @@ def label_scores(
     weights[best] = sharpness
     choice = f"{names[best]} x {sharpness:.3g}"
     if combine == "stack":
-        weights = _fit(weights, known, losses)
-        choice = "stack " + " ".join(f"{w:.2f}" for w in weights.tolist())
+        learning = collected.train_mask.to(device)[labelled]  # [L]; the others judge
+        tried = _fit(weights, known[:, :, learning], partial(losses, target=target[learning]))
+        judging = partial(losses, target=target[~learning])
+        gain = judging(_mixed(weights, known[:, :, ~learning])) - judging(
+            _mixed(tried, known[:, :, ~learning])
+        )
+        if float(gain.mean()) > float(gain.std()) / gain.numel() ** 0.5:
+            weights = _fit(weights, known, losses)
+            choice = "stack " + " ".join(f"{w:.2f}" for w in weights.tolist())
     total = torch.zeros_like(next(iter(candidates.values())))
     for weight, size, z in zip(weights, sizes, candidates.values(), strict=True):
         total += weight / size * z
-    return LabelScores(total, choice, float(losses((weights[:, None, None] * known).sum(0)).mean()))
+    return LabelScores(total, choice, float(losses(_mixed(weights, known)).mean()))
 
 
 def _most_cautious(losses: Tensor) -> int:
@@ -87,7 +95,7 @@ def _most_cautious(losses: Tensor) -> int:
     """
     excess = losses - losses[losses.mean(1).argmin()]  # [J, L]
     error = excess.std(1) / losses.shape[1] ** 0.5
-    return int((excess.mean(1) <= error).nonzero().max())  # candidates are in order of steps
+    return int((excess.mean(1) <= error).nonzero().max())  # candidates go ever further
 
 
 def debias(labels: Tensor, mask: Tensor, num_classes: int, keep: float, flip: float) -> Tensor:
@@ -118,10 +126,14 @@ def _held_out(
         z = reached if walk == "plain" else (z + reached) / 2
         total += z
         if step in _STEPS[walk]:
-            candidates[f"power {step}"] = z.gather(0, own)[0]
             if walk == "plain" and step > 1:
                 candidates[f"sum to {step}"] = total.gather(0, own)[0]
+            candidates[f"power {step}"] = z.gather(0, own)[0]
     return candidates
+
+
+def _mixed(weights: Tensor, candidates: Tensor) -> Tensor:  # [J], [J, c, L] -> [c, L]
+    return (weights[:, None, None] * candidates).sum(0)
 
 
 def _fit(start: Tensor, known: Tensor, losses: Callable[[Tensor], Tensor]) -> Tensor:
@@ -133,8 +145,8 @@ def _fit(start: Tensor, known: Tensor, losses: Callable[[Tensor], Tensor]) -> Te
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        ridge = _RIDGE * (weights - start).square().sum() / known.shape[2]
-        value = losses((weights[:, None, None] * known).sum(0)).mean() + ridge
+        ridge = (weights - start).square().sum() / known.shape[2]
+        value = losses(_mixed(weights, known)).mean() + ridge
         value.backward()
         return value
 
