@@ -30,6 +30,8 @@ def start_sweep(overrides: Sequence[str], results_dir: Path, workers: int) -> su
     return subprocess.Popen(
         [*command, f"results_dir={results_dir}", "--workers", str(workers)],
         start_new_session=True,
+        # Started in the background, a shell's job ignores Ctrl-C, and its children would, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

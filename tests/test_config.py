@@ -1,3 +1,4 @@
+import csv
 import dataclasses
 import math
 from pathlib import Path
@@ -11,11 +12,17 @@ from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
 
 INF = math.inf
+ROWS = Path(__file__).parents[1] / "results" / "rows"
 
 # Configurations of one graph in the experiments of the paper, before any is shared.
-GRID_SIZES = {"mechanisms": 16, "features": 6, "denoising": 9, "budgets": 72, "kprop": 30}
-# K_x at (1, 1) and K_y at (1, 1) both contain the steps of the table.
-DIFFERENT = {**GRID_SIZES, "kprop": 29}
+GRID_SIZES = {
+    **{"mechanisms": 16, "features": 6, "denoising": 9, "budgets": 72, "kprop": 30},
+    # and beyond the paper: conditioned reports, controls, other learners
+    **{"conditioned": 42, "learners": 39, "value_of_features": 58},
+}
+# K_x at (1, 1) and K_y at (1, 1) both contain the steps of the table; Drop on raw reports at
+# (1, 1) stands among the features and among the learners.
+DIFFERENT = {**GRID_SIZES, "kprop": 29, "conditioned": 41}
 
 NOT_SCIENCE: dict[str, Any] = {
     "data_dir": "elsewhere",
@@ -39,6 +46,7 @@ SCIENCE: dict[str, Any] = {
     "learning_rate": 0.02,
     "weight_decay": 0.02,
     "dropout": 0.3,
+    "conditioning": "node",
     "aggregator": "mean",
     "max_epochs": 50,
     "hidden_dim": 8,
@@ -291,11 +299,12 @@ BAD_VALUES: dict[str, list[Any]] = {
     "repeats": [0, -1, 2.5, "ten", None],
     "seed": [-1, 0.5, None],
     "aggregator": ["max", None, ["gcn"]],
+    "conditioning": ["foo", None, True, ["node"]],
     "split": ["half", None],
     "selection": ["best", 1],
     "force": [1, "yes", None],
     "feature": ["raw2", 1, None, {}, {"name": "raw", "width": 3}],
-    "learner": ["adam", None, {"name": "drop", "steps": 2}],
+    "learner": ["adam", None, {}, {"walk": "lazy"}],
     "dataset": [3, None, {}, {"num_nodes": 300}],
     "mechanism": [3, None, {}, ["mb"]],
     "backbone": [3, None, {}],
@@ -372,6 +381,146 @@ def test_what_is_no_override_is_refused_in_one_line(override: str) -> None:
 def test_a_bad_member_of_a_grid_is_refused() -> None:
     assert bad_input("x_eps=1,-2", multirun=True).value == -2
     assert bad_input("mechanism=mb,zz", multirun=True).value == "zz"
+
+
+@pytest.mark.parametrize(
+    ("learner", "setting", "hint"),
+    [
+        ({"name": "drop", "steps": 2}, "learner.steps", "drop has no such option"),
+        ({"name": "drop", "walk": "lazy"}, "learner.walk", "drop has no such option"),
+        ({"name": "propagation", "colour": 3}, "learner.colour", "no such option"),
+        ({"name": "propagation", "walk": "drunk"}, "learner.walk", "one of plain, lazy"),
+        ({"name": "propagation", "walk": None}, "learner.walk", "one of plain, lazy"),
+        ({"name": "residual", "walk": ["lazy"]}, "learner.walk", "one of plain, lazy"),
+        ({"name": "residual", "combine": "all"}, "learner.combine", "one of one, stack"),
+        ({"name": "residual", "combine": 1}, "learner.combine", "one of one, stack"),
+    ],
+    ids=str,
+)
+def test_bad_options_of_a_learner_are_refused_by_name(
+    learner: dict[str, Any], setting: str, hint: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        Settings(learner=learner)
+    assert caught.value.setting == setting
+    assert hint in caught.value.allowed
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_options_of_a_learner_are_refused_on_the_command_line() -> None:
+    assert bad_input("learner=propagation", "learner.walk=drunk").setting == "learner.walk"
+    assert bad_input("learner=residual", "learner.combine=all").setting == "learner.combine"
+    assert bad_input("learner=propagation", "+learner.colour=3").setting == "learner.colour"
+    assert bad_input("learner=residual", "y_steps=2").setting == "y_steps"
+    assert bad_input("feature=blank", "x_eps=inf").setting == "x_eps"
+    assert bad_input("conditioning=foo").setting == "conditioning"
+
+
+def test_options_of_a_learner_are_part_of_the_computation() -> None:
+    for name, usual in (("propagation", ("plain", "one")), ("residual", ("lazy", "stack"))):
+        identities = {
+            (walk, combine): Settings(learner={"name": name, "walk": walk, "combine": combine})
+            .resolve()
+            .identity
+            for walk in ("plain", "lazy")
+            for combine in ("one", "stack")
+        }
+        assert len(set(identities.values())) == 4
+        assert identities[usual] == Settings(learner=name).resolve().identity
+        spelt = identity(f"learner={name}", "learner.walk=plain", "learner.combine=stack")
+        assert spelt == identities["plain", "stack"]
+
+
+def test_the_labels_only_learner_is_nothing_but_labels_and_the_graph() -> None:
+    usual = Settings(learner="propagation").resolve()
+    assert (usual.feature, usual.mechanism, usual.backbone) == (
+        "none",
+        Component("none"),
+        Component("none"),
+    )
+    assert (usual.x_eps, usual.conditioning, usual.max_epochs) == (0.0, "none", 1)
+    unread: dict[str, Any] = {
+        "x_eps": 3.0,
+        "mechanism": "lp",
+        "backbone": "gat",
+        "feature": "ones",
+        "conditioning": "node",
+        "x_steps": 7,
+        "y_steps": 0,
+        "learning_rate": 0.5,
+        "weight_decay": 0.5,
+        "dropout": 0.1,
+        "max_epochs": 7,
+        "hidden_dim": 3,
+    }
+    for name, value in unread.items():
+        other = Settings(learner="propagation", **{name: value}).resolve()
+        assert other.identity == usual.identity, name
+    read = ("dataset", "y_eps", "aggregator", "seed", "split")
+    assert set(SCIENCE) == {*unread, *read, "learner"}
+    for name in read:
+        other = Settings(**{"learner": "propagation", name: SCIENCE[name]}).resolve()
+        assert other.identity != usual.identity, name
+
+
+def test_a_network_on_propagated_labels_is_no_other_learner() -> None:
+    for y_eps in (1.0, INF):
+        residual = Settings(learner="residual", y_eps=y_eps).resolve()
+        assert (residual.learner.name, residual.y_steps) == ("residual", 0)
+        others = {Settings(learner=name, y_eps=y_eps).resolve().identity for name in LEARNERS}
+        assert residual.identity not in others
+
+
+LEARNERS = ("drop", "forward", "cross_entropy", "propagation")
+
+
+def test_blank_features_have_a_budget() -> None:
+    for x_eps in (0.01, 3.0):
+        blank = Settings(feature="blank", x_eps=x_eps, mechanism="lp").resolve()
+        assert (blank.feature, blank.mechanism.name, blank.x_eps) == ("blank", "lp", x_eps)
+        raw = Settings(x_eps=x_eps, mechanism="lp").resolve()
+        # Trained as raw ones are: the same steps, rate, decay and dropout.
+        assert dataclasses.replace(blank, feature="raw") == raw
+        assert blank.identity != raw.identity
+    with pytest.raises(InputError, match="x_eps=inf: must be finite with feature=blank"):
+        Settings(feature="blank", x_eps=INF).resolve()
+
+
+def test_clean_features_are_not_conditioned() -> None:
+    for conditioning in ("scale", "node"):
+        clean = Settings(x_eps=INF, conditioning=conditioning).resolve()
+        assert clean.conditioning == "none"
+        assert clean.identity == Settings(x_eps=INF).resolve().identity
+        for feature in ("raw", "blank", "ones", "ohd", "rnd"):
+            said = Settings(feature=feature, conditioning=conditioning).resolve()
+            assert said.conditioning == conditioning
+    three = {Settings(conditioning=c).resolve().identity for c in ("none", "scale", "node")}
+    assert len(three) == 3
+
+
+# Of rows that were computed before there was any conditioning: their results still count.
+STORED: list[tuple[str, dict[str, Any]]] = [
+    ("272080ccd254", {}),
+    ("8f66d050a59f", {"learner": "forward"}),
+    ("598f2491f03f", {"learner": "cross_entropy"}),
+    ("50adcac1864f", {"x_steps": 8}),
+]
+
+
+@pytest.mark.parametrize(("stored", "settings"), STORED, ids=[s for s, _ in STORED])
+def test_identities_are_those_of_the_stored_rows(stored: str, settings: dict[str, Any]) -> None:
+    configuration = Settings(dataset="cora", x_eps=1.0, y_eps=1.0, **settings).resolve()
+    assert configuration.identity == stored
+    with (ROWS / "cora.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["id"] == stored]
+    assert len(rows) == 10
+    columns = configuration.columns()
+    for row in rows:
+        for name in ("feature", "mechanism", "backbone", "learner"):
+            assert row[name] == columns[name]
+        for name in ("x_eps", "y_eps", "x_steps", "y_steps", "learning_rate", "max_epochs"):
+            assert float(row[name]) == columns[name]
+    assert dataclasses.replace(configuration, conditioning="node").identity != stored
 
 
 def test_settings_of_a_row_are_its_columns() -> None:

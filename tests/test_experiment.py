@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
 from lpgnn import experiment
 from lpgnn.config import Settings
 from lpgnn.data import BlockModel, Graph
+from lpgnn.data.graph import Topology
+from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
 from lpgnn.experiment import (
     build_backbone,
@@ -25,9 +28,11 @@ from lpgnn.experiment import (
     split_of,
     total_budget,
 )
-from lpgnn.propagation import cache_order
+from lpgnn.privacy import MECHANISMS, Collected
+from lpgnn.propagation import Operator, cache_order, kprop_operator
 from lpgnn.results import PROVENANCE
-from lpgnn.training import SELECTIONS, Hyperparameters
+from lpgnn.training import SELECTIONS, Hyperparameters, Trained, label_scores, train
+from propagation.graphs import adjacency, dense_gcn, dense_mean
 from small_run import SMALL_GRAPH, RoundedNoise, science, small, two_cliques
 
 
@@ -377,3 +382,224 @@ def test_the_total_budget_is_the_sum_of_what_is_spent() -> None:
 
 def test_what_is_not_perturbed_has_no_mechanism() -> None:
     assert build_mechanism(small(x_eps=math.inf), 10) is None
+
+
+CONDITIONED = [
+    *({"mechanism": name, "conditioning": "node"} for name in MECHANISMS),
+    {"backbone": "gcn", "conditioning": "node", "mechanism": "lp"},
+    {"backbone": "gat", "conditioning": "node"},
+    {"backbone": "gat", "conditioning": "scale", "mechanism": "1b"},
+    {"feature": "blank", "conditioning": "node", "x_eps": 0.01},
+    {"feature": "rnd", "conditioning": "scale"},
+    {"feature": "ones", "conditioning": "node", "x_steps": 2},
+    {"feature": "ohd", "conditioning": "node", "aggregator": "mean"},
+]
+
+
+@pytest.mark.parametrize("settings", CONDITIONED, ids=str)
+def test_conditioned_reports_train(graph: Graph, settings: dict[str, Any]) -> None:
+    configuration = small(**settings)
+    together = run_repeats(configuration, graph, range(2))
+    (alone,) = run_repeats(configuration, graph, [1])
+    assert science([alone]) == science(together[1:])
+    paper = run_repeats(small(**{**settings, "conditioning": "none"}), graph, range(2))
+    for row, other in zip(together, paper, strict=True):
+        assert row["status"] == "ok"
+        assert row["conditioning"] == settings["conditioning"]
+        assert row["paper/val/loss"] != other["paper/val/loss"]
+        assert row["id"] != other["id"]
+
+
+class Watched:
+    """The arguments of every training, which goes on as usual."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.collected: list[Collected] = []
+        usual: Callable[..., list[Trained]] = train
+
+        def watched(runs: Any, *arguments: Any, **options: Any) -> list[Trained]:
+            self.calls.append(options)
+            self.collected.append(runs[0].collected)
+            return usual(runs, *arguments, **options)
+
+        monkeypatch.setattr(experiment, "train", watched)
+        monkeypatch.setattr(experiment, "_ROW_LENGTHS", {})
+
+    @property
+    def factors(self) -> list[Tensor]:
+        return [call["row_factors"] for call in self.calls]
+
+
+@pytest.mark.parametrize("settings", [{}, {"x_eps": math.inf, "conditioning": "node"}], ids=str)
+def test_without_conditioning_training_is_the_papers(
+    graph: Graph, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = Watched(monkeypatch)
+    run_repeats(small(**settings, max_epochs=1), graph, [0])
+    (call,) = watched.calls
+    assert call["row_factors"] is None
+    assert call["prior"] is None
+
+
+def dense_lengths(topology: Topology, steps: int, aggregator: str) -> Tensor:
+    normalise = dense_gcn if aggregator == "gcn" else dense_mean
+    step = normalise(adjacency(topology).fill_diagonal_(0))
+    lengths: Tensor = torch.linalg.matrix_power(step, steps).norm(dim=1)
+    return lengths
+
+
+def test_factors_are_those_of_the_graph_the_steps_and_the_mechanism(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other in one process: none gets the factors of another."""
+    watched = Watched(monkeypatch)
+    other = load_dataset(small(dataset={**SMALL_GRAPH, "seed": 1}), "data")
+    usual: dict[str, Any] = {"conditioning": "node", "x_steps": 2, "max_epochs": 1}
+    variants: list[tuple[Graph, dict[str, Any]]] = [
+        (graph, {}),
+        (graph, {"x_steps": 3}),
+        (graph, {"aggregator": "mean"}),
+        (graph, {"mechanism": "lp", "x_eps": 0.1}),
+        (other, {}),
+        (graph, {"feature": "rnd"}),
+        (graph, {"conditioning": "scale"}),
+        (graph, {"x_steps": 0}),
+        (graph, {}),
+    ]
+    for one, changes in variants:
+        configuration = small(**{**usual, **changes})
+        run_repeats(configuration, one, [0])
+        magnitude = 3**-0.5
+        if (mechanism := build_mechanism(configuration, one.feature_dim)) is not None:
+            magnitude = mechanism.magnitude()
+        lengths = dense_lengths(one.topology, configuration.x_steps, configuration.aggregator)
+        if configuration.conditioning == "scale":
+            lengths = lengths.square().mean().sqrt().expand_as(lengths)
+        expected = torch.where(lengths > 0, 1 / (magnitude * lengths), 1.0)
+        torch.testing.assert_close(watched.factors[-1].double(), expected, rtol=1e-4, atol=0)
+    assert torch.equal(watched.factors[0], watched.factors[-1])
+    different = {tuple(factors[:20].tolist()) for factors in watched.factors}
+    assert len(different) == len(variants) - 1
+
+
+def test_factors_are_in_the_order_that_nodes_train_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reorder_module(), "_SMALL", 1)
+    watched = Watched(monkeypatch)
+    graph = load_dataset(small(), "data")
+    run_repeats(small(conditioning="node", x_steps=2, max_epochs=1), graph, [0])
+    topology = watched.collected[0].topology
+    assert not torch.equal(topology.indices, graph.topology.indices)
+    inverse = watched.factors[0].double() * dense_lengths(topology, 2, "gcn")
+    reached = inverse > 0
+    assert int(reached.sum()) > 250
+    torch.testing.assert_close(inverse[reached], inverse[reached][:1].expand(int(reached.sum())))
+
+
+def with_other_private_data(graph: Graph) -> Graph:
+    """The same topology; every node's features and label are another's."""
+    assert graph.features is not None
+    order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(5))
+    changed = CsrMatrix.from_dense(1 - graph.features.to_dense()[order])
+    return dataclasses.replace(
+        graph, features=changed, labels=graph.labels[order], fingerprint="another"
+    )
+
+
+def factors_of_two_worlds(
+    graph: Graph, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Tensor, Tensor]:
+    """The factors for two graphs that differ in what is private, with draws of their own."""
+    watched = Watched(monkeypatch)
+    run_repeats(small(**settings, max_epochs=1), graph, [0])
+    run_repeats(small(**settings, max_epochs=1, seed=1), with_other_private_data(graph), [3])
+    one, other = watched.collected
+    assert not torch.equal(one.features.rectified(), other.features.rectified())
+    assert not torch.equal(one.labels, other.labels)
+    assert len(experiment._ROW_LENGTHS) == 2  # nothing was remembered from one to the other
+    first, second = watched.factors
+    return first, second
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("conditioning", ["scale", "node"])
+def test_conditioning_reads_nothing_private(
+    graph: Graph, mechanism: str, conditioning: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"mechanism": mechanism, "conditioning": conditioning}
+    assert torch.equal(*factors_of_two_worlds(graph, settings, monkeypatch))
+
+
+def test_conditioning_by_what_was_sent_is_noticed(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check above rejects factors that look at the reports."""
+    usual = experiment._row_factors
+
+    def curious(c: Any, clean: Graph, operator: Operator, collected: Collected) -> Tensor:
+        factors = usual(c, clean, operator, collected)
+        assert factors is not None
+        return factors / collected.features.rectified().std()
+
+    monkeypatch.setattr(experiment, "_row_factors", curious)
+    settings = {"mechanism": "lp", "conditioning": "node"}
+    assert not torch.equal(*factors_of_two_worlds(graph, settings, monkeypatch))
+
+
+def test_what_has_no_public_size_is_not_conditioned(graph: Graph) -> None:
+    """Settings resolve this to none; a configuration made by hand is refused."""
+    configuration = dataclasses.replace(small(x_eps=math.inf), conditioning="node")
+    with pytest.raises(InputError, match="conditioning=node: must be none"):
+        run_repeats(configuration, graph, [0])
+
+
+def test_blank_rows_do_not_depend_on_clean_features(graph: Graph) -> None:
+    assert graph.features is not None
+    changed = CsrMatrix.from_dense(1 - graph.features.to_dense())
+    blank = small(feature="blank", conditioning="node", x_eps=3.0)
+    usual = science(run_repeats(blank, graph, range(2)))
+    for features in (changed, None):  # None: LastFM, where its features cannot be had
+        other = dataclasses.replace(graph, features=features)
+        assert science(run_repeats(blank, other, range(2))) == usual
+    raw = small(conditioning="node", x_eps=3.0)
+    rows = [science(run_repeats(raw, g, [0])) for g in (graph, with_other_private_data(graph))]
+    losses = [row["paper/val/loss"] for (row,) in rows]
+    assert losses[0] != losses[1]
+
+
+@pytest.mark.parametrize("walk", ["plain", "lazy"])
+@pytest.mark.parametrize("combine", ["one", "stack"])
+def test_the_labels_only_learner_runs(graph: Graph, walk: str, combine: str) -> None:
+    learner = {"name": "propagation", "walk": walk, "combine": combine}
+    configuration = small(learner=learner, y_eps=math.inf)
+    ticks: list[int] = []
+    bare = dataclasses.replace(graph, features=None)  # it never looks at them
+    rows = run_repeats(configuration, bare, range(3), on_epoch=ticks.append)
+    assert ticks == [1, 1, 1]
+    assert min(accuracies(rows)) > 50  # four classes
+    assert science(run_repeats(configuration, graph, [2])) == science(rows[2:])
+    for row in rows:
+        assert (row["status"], row["feature"], row["x_eps"]) == ("ok", "none", 0.0)
+        assert row["paper/test/acc"] == row["released/test/acc"]
+    assert total_budget(small(learner=learner, y_eps=2.0)) == 2.0
+
+
+def test_a_network_on_propagated_labels_runs(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual: dict[str, Any] = {"y_eps": 2.0, "conditioning": "node"}
+    forward = run_repeats(small(learner="forward", **usual), graph, range(3))
+    residual = small(learner="residual", **usual)
+    watched = Watched(monkeypatch)
+    rows = run_repeats(residual, graph, range(3))
+    (call,) = watched.calls
+    assert call["learner"] == "forward"
+    assert call["prior"].shape == (3, 4, 300)
+    operator = kprop_operator(graph.topology, "gcn", torch.device("cpu"))
+    for repeat in range(3):  # each repeat builds on the propagated labels of its own
+        own = collect_repeat(residual, graph, split_of(residual, graph, repeat), repeat)
+        expected = label_scores(own, operator, "lazy", "stack").scores
+        assert torch.equal(call["prior"][repeat], expected)
+    for row, other in zip(rows, forward, strict=True):
+        assert row["status"] == "ok"
+        assert row["learner"] == "residual"
+        assert row["paper/val/loss"] != other["paper/val/loss"]
+    assert science(run_repeats(residual, graph, [2])) == science(rows[2:])

@@ -286,9 +286,12 @@ def _row_factors(
     if magnitude is None:
         raise InputError("conditioning", c.conditioning, "must be none: no public size is known")
     key = (graph.fingerprint, c.aggregator, c.x_steps, operator.matrix.device)
-    if key not in _ROW_LENGTHS:  # depends on the graph only, and takes seconds on a large one
-        _ROW_LENGTHS[key] = row_lengths(operator, c.x_steps)
-    return row_factors(_ROW_LENGTHS[key], magnitude, cast(Conditioning, c.conditioning))
+    lengths = _ROW_LENGTHS.get(key)
+    if lengths is None:  # depends on the graph only, and takes seconds on a large one
+        lengths = row_lengths(operator, c.x_steps)
+        if graph.fingerprint:
+            _ROW_LENGTHS[key] = lengths
+    return row_factors(lengths, magnitude, cast(Conditioning, c.conditioning))
 
 
 def make_row(

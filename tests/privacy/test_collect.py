@@ -14,8 +14,10 @@ from lpgnn.privacy import MECHANISMS, Collected, FeatureMechanism, RandomizedRes
 
 from .pvalues import seeded
 
-CHOICES = [("raw", name) for name in [*MECHANISMS, None]] + [
-    (feature, None) for feature in ("ones", "ohd", "rnd")
+CHOICES = [
+    *(("raw", name) for name in [*MECHANISMS, None]),
+    *(("blank", name) for name in MECHANISMS),
+    *((feature, None) for feature in ("ones", "ohd", "rnd", "none")),
 ]
 
 
@@ -140,7 +142,7 @@ def test_without_a_mechanism_features_are_sent_as_they_are() -> None:
     assert server.parameters == {}
 
 
-@pytest.mark.parametrize("feature", ["ones", "ohd", "rnd"])
+@pytest.mark.parametrize("feature", ["ones", "ohd", "rnd", "none"])
 def test_stand_ins_cost_no_privacy_and_need_no_features(feature: str) -> None:
     graph = path_graph()
     bare = dataclasses.replace(graph, features=None)
@@ -176,6 +178,93 @@ def test_random_features_are_uniform_draws_of_the_generator() -> None:
     assert torch.equal(features, torch.rand(40, 6, generator=seeded(0)))
 
 
+def other_features(graph: Graph) -> Graph:
+    """The same graph and labels, every feature value another."""
+    assert graph.features is not None
+    changed = CsrMatrix.from_dense(1 - graph.features.to_dense())
+    return dataclasses.replace(graph, features=changed)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_blank_reports_hold_nothing(name: str) -> None:
+    """The same draws make the same reports of any features, and of none."""
+    graph, split = path_graph(), path_split()
+    usual = collected(graph, split, "blank", name)
+    bare = dataclasses.replace(graph, features=None)  # as LastFM is where it cannot be had
+    for other in (other_features(graph), bare):
+        same = collected(other, split, "blank", name)
+        for a, b in zip(tensors_of(usual), tensors_of(same), strict=True):
+            assert torch.equal(a, b)
+        assert (usual.features.scale, usual.features.offset) == (
+            same.features.scale,
+            same.features.offset,
+        )
+    # With a budget at which features show, the reports of raw features do differ.
+    loud = MECHANISMS[name](100.0, 6)
+    sent = [
+        collect(
+            one,
+            split,
+            loud,
+            1.0,
+            features_generator=seeded(0),
+            labels_generator=seeded(1),
+        ).features.rectified()
+        for one in (graph, other_features(graph))
+    ]
+    assert not torch.equal(*sent)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_blank_reports_are_those_of_users_without_a_word(name: str) -> None:
+    """They go through the mechanism, and cost its budget."""
+    graph = path_graph()
+    server = collected(graph, path_split(), "blank", name)
+    mechanism = MECHANISMS[name](3.0, 6)
+    zeros = CsrMatrix.from_dense(torch.zeros(40, 6))
+    expected = mechanism.perturb(zeros, generator=seeded(0)).rectified()
+    assert torch.equal(server.features.rectified(), expected)
+    assert server.x_eps == 3.0
+    assert server.parameters == mechanism.parameters()
+    assert server.features.is_sparse == (name == "mb")
+
+
+def test_blank_reports_need_a_mechanism() -> None:
+    with pytest.raises(InputError, match="feature=blank: needs a mechanism: a finite x_eps"):
+        collected(path_graph(), path_split(), "blank", None)
+
+
+@pytest.mark.parametrize("feature", ["raw", "blank"])
+def test_the_size_of_the_noise_is_public(feature: str) -> None:
+    """By hand, with eps = 3, d = 6 and m = 1; any features give the same."""
+    split, graph = path_split(), path_graph()
+    coth = {z: 1 / math.tanh(z) for z in (3 / 2, 3 / 12)}
+    expected = {
+        "mb": math.sqrt(6) / 2 * coth[3 / 2],  # sqrt(d / m) / 2 coth(eps / 2m)
+        "1b": coth[3 / 12] / 2,
+        "lp": math.sqrt(2) * 6 / 3,
+        "ag": float(MECHANISMS["ag"](3.0, 6).parameters()["sigma"]),
+    }
+    for name, size in expected.items():
+        for one in (graph, other_features(graph)):
+            server = collected(one, split, feature, name)
+            assert server.features.magnitude == pytest.approx(size, rel=1e-12)
+
+
+def test_the_size_of_public_features_is_their_root_mean_square() -> None:
+    graph, split = path_graph(2000, 6), path_split(2000)
+    for feature in ("ones", "ohd", "rnd"):
+        reports = collected(graph, split, feature, None).features
+        found = float(reports.rectified().double().square().mean().sqrt())
+        # 12,000 squares of uniform numbers: the standard error of their mean is 0.003.
+        assert reports.magnitude == pytest.approx(found, rel=0.02 if feature == "rnd" else 1e-6)
+
+
+def test_nothing_public_is_known_of_the_size_of_clean_features() -> None:
+    assert collected(path_graph(), path_split(), "raw", None).features.magnitude is None
+    assert collected(path_graph(), path_split(), "none", None).features.magnitude is None
+
+
 def test_feature_and_label_streams_are_separate() -> None:
     graph, split = path_graph(), path_split()
     labels = collected(graph, split, name="mb").labels
@@ -185,7 +274,9 @@ def test_feature_and_label_streams_are_separate() -> None:
 
 def test_bad_input_is_named() -> None:
     graph, split = path_graph(), path_split()
-    with pytest.raises(InputError, match="feature=degree: must be one of raw, blank, ones, ohd, rnd"):
+    with pytest.raises(
+        InputError, match="feature=degree: must be one of raw, blank, ones, ohd, rnd"
+    ):
         collected(graph, split, "degree")
     message = "feature=raw: needs private features, which path does not have here"
     with pytest.raises(InputError, match=message):

@@ -54,22 +54,33 @@ SPARSE = ["raw", "ones", "mb", "mb, m = 4", "mixed"]
 DENSE = ["1b", "lp", "ag"]
 
 
-def expected_input(reports: Sequence[FeatureReports], steps: int) -> Tensor:
-    """P^K X' with everything multiplied out.  -> [R, N, d] float64"""
+def random_factors() -> Tensor:
+    """A factor of each row, from large to small.  -> [N]"""
+    return torch.logspace(-2, 1, N)[torch.randperm(N, generator=seeded(4))]
+
+
+def expected_input(
+    reports: Sequence[FeatureReports], steps: int, row_factors: Tensor | None = None
+) -> Tensor:
+    """diag(f) P^K X' with everything multiplied out.  -> [R, N, d] float64"""
     p_k: Tensor = torch.linalg.matrix_power(dense_kprop(random_topology(N)), steps)
     rectified = []
     for report in reports:
         sent = report.sent.to_dense() if isinstance(report.sent, CsrMatrix) else report.sent
         rectified.append(report.scale * sent.double() + report.offset)
+    if row_factors is not None:
+        p_k = torch.diag(row_factors.double()) @ p_k
     return p_k @ torch.stack(rectified)
 
 
-def check_against_dense(reports: Sequence[FeatureReports], steps: int, form: type) -> None:
+def check_against_dense(
+    reports: Sequence[FeatureReports], steps: int, form: type, row_factors: Tensor | None = None
+) -> None:
     """Values, gradients and the dense form."""
     operator = kprop_operator(random_topology(N), "gcn", CPU)
-    features = propagated_features(reports, operator, steps, CPU)
+    features = propagated_features(reports, operator, steps, CPU, row_factors)
     assert type(features) is form
-    x = expected_input(reports, steps)
+    x = expected_input(reports, steps, row_factors)
     scale = float(x.abs().max())
     weight = torch.randn(len(reports), D, H, generator=seeded(1), requires_grad=True)
     out = features.matmul(weight)
@@ -99,6 +110,54 @@ def test_sparse_reports_are_factored(kind: str, steps: int, runs: int) -> None:
 def test_dense_reports_are_propagated_once(name: str, steps: int, runs: int) -> None:
     reports = [mechanism_reports(name, r) for r in range(runs)]
     check_against_dense(reports, steps, DenseFeatures)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("kind", [*SPARSE, *DENSE])
+def test_rows_are_multiplied_by_their_factors(kind: str, steps: int) -> None:
+    known = kind in SPARSE
+    reports = sparse_reports(kind, 4) if known else [mechanism_reports(kind, r) for r in range(3)]
+    form = FactoredFeatures if known else DenseFeatures
+    factors = random_factors()
+    before = factors.clone()
+    check_against_dense(reports, steps, form, factors)
+    assert torch.equal(factors, before)
+    # The check rejects factors of other rows.
+    wrong = factors.roll(1)
+    operator = kprop_operator(random_topology(N), "gcn", CPU)
+    found = propagated_features(reports, operator, steps, CPU, wrong).dense().double()
+    right = expected_input(reports, steps, factors)
+    assert not torch.allclose(found, right, rtol=1e-2, atol=1e-2 * float(right.abs().max()))
+
+
+@pytest.mark.parametrize("kind", [*SPARSE, *DENSE])
+def test_without_factors_nothing_is_multiplied(kind: str) -> None:
+    """None is bit by bit what factors of one give, in every form."""
+    known = kind in SPARSE
+    reports = sparse_reports(kind, 2) if known else [mechanism_reports(kind, r) for r in range(2)]
+    operator = kprop_operator(random_topology(N), "gcn", CPU)
+    without = propagated_features(reports, operator, 2, CPU)
+    ones = propagated_features(reports, operator, 2, CPU, torch.ones(N))
+    weight = torch.randn(2, D, H, generator=seeded(1), requires_grad=True)
+    out, other = without.matmul(weight), ones.matmul(weight)
+    assert torch.equal(out, other)
+    grad = torch.randn(out.shape, generator=seeded(2))
+    (d_out,), (d_other,) = (torch.autograd.grad(o, weight, grad) for o in (out, other))
+    assert torch.equal(d_out, d_other)
+    assert torch.equal(without.dense(), ones.dense())
+
+
+def test_factors_do_not_change_the_reports() -> None:
+    """One-step-free dense reports would be multiplied in place if they were not copied."""
+    report = mechanism_reports("lp")
+    assert isinstance(report.sent, Tensor)
+    before = report.sent.clone()
+    operator = kprop_operator(random_topology(N), "gcn", CPU)
+    for _ in range(2):
+        features = propagated_features([report, report], operator, 0, CPU, random_factors())
+        expected = expected_input([report, report], 0, random_factors())
+        torch.testing.assert_close(features.dense().double(), expected, rtol=1e-5, atol=1e-5)
+    assert torch.equal(report.sent, before)
 
 
 def test_one_bit_reports_are_int8() -> None:
@@ -179,7 +238,8 @@ def test_the_factored_path_never_builds_a_nodes_times_features_matrix() -> None:
     weight = torch.randn(2, d, h, generator=seeded(1), requires_grad=True)
     with LargestTensor() as largest:
         reports = [FeatureReports(sent, 2.0, 0.5), FeatureReports(none, 1.0, 1.0)]
-        features = propagated_features(reports, operator, 2, CPU)
+        # Conditioning keeps the factored form; by one, so that the values below hold.
+        features = propagated_features(reports, operator, 2, CPU, torch.ones(n))
         out = features.matmul(weight)
         (d_weight,) = torch.autograd.grad(out.square().sum(), weight)
     assert largest.entries <= 2 * d * h  # the weights of both runs: nothing is larger

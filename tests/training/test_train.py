@@ -30,6 +30,8 @@ class Settings:
     x_steps: int = 2
     y_steps: int = 2
     max_epochs: int = EPOCHS
+    row_factors: Tensor | None = None  # [N]
+    prior: Tensor | None = None  # [R, c, N]
 
 
 def backbone_of(kind: Kind, run: Run) -> Backbone:
@@ -51,6 +53,8 @@ def train_runs(
         x_steps=settings.x_steps,
         y_steps=settings.y_steps,
         max_epochs=settings.max_epochs,
+        row_factors=settings.row_factors,
+        prior=settings.prior,
         keep_weights=keep_weights,
     )
 
@@ -105,14 +109,22 @@ class Plain:
         return best + 1
 
 
-def plain_training(kind: Kind, run: Run, initial: Weights, settings: Settings) -> Plain:
+def plain_training(
+    kind: Kind, run: Run, initial: Weights, settings: Settings, place: int = 0
+) -> Plain:
     """Algorithm 3 for one run, in double precision, on dense P^K X' with torch-geometric's layers.
 
     The dropout masks come from the run's own stream, everything else is written out.
+    ``place`` is the run's among the priors.
     """
     own, tuned = run.collected, run.hyperparameters
     p = dense_kprop(own.topology)
     x = torch.linalg.matrix_power(p, settings.x_steps) @ own.features.rectified().double()
+    if settings.row_factors is not None:
+        x = torch.diag(settings.row_factors.double()) @ x
+    prior = torch.zeros(N, C, dtype=torch.float64)
+    if settings.prior is not None:
+        prior += settings.prior[place].t().double()
     transition = RandomizedResponse(own.y_eps, C).transition().double()
     if settings.learner == "cross_entropy":
         transition = torch.eye(C, dtype=torch.float64)
@@ -139,7 +151,7 @@ def plain_training(kind: Kind, run: Run, initial: Weights, settings: Settings) -
     for _ in range(settings.max_epochs):
         hidden = network.hidden(weights, x)
         mask = dropout(torch.ones(1, *hidden.shape))[0]  # drawn in float32, as the program does
-        logits = network.logits(weights, hidden * mask)
+        logits = network.logits(weights, hidden * mask) + prior
         noisy = logits.softmax(1) @ transition
         if settings.y_steps == 0:
             loss = F.nll_loss(noisy.log()[own.train_mask], own.labels[own.train_mask])
@@ -152,7 +164,7 @@ def plain_training(kind: Kind, run: Run, initial: Weights, settings: Settings) -
         plain.history["train_loss"].append(loss.item())
         plain.history["dropout_train_acc"].append(accuracy(logits, own.train_mask))
         with torch.no_grad():
-            logits = network.logits(weights, network.hidden(weights, x))
+            logits = network.logits(weights, network.hidden(weights, x)) + prior
             noisy = logits.softmax(1) @ transition
             val_loss = F.nll_loss(noisy.log()[own.val_mask], own.labels[own.val_mask])
         plain.history["val_loss"].append(val_loss.item())
@@ -167,9 +179,9 @@ def equals_plain(kind: Kind, runs: Sequence[Run], again: Sequence[Run], settings
     """Weights, history and choices of runs that train together, each against a plain training."""
     backbone = backbone_of(kind, runs[0])
     outcomes = train_runs(runs, backbone, settings)
-    for run, outcome in zip(again, outcomes, strict=True):
+    for place, (run, outcome) in enumerate(zip(again, outcomes, strict=True)):
         initial = backbone.initial_weights(generator=run.weights_generator)
-        plain = plain_training(kind, run, initial, settings)
+        plain = plain_training(kind, run, initial, settings, place)
         for name in NAMES:
             expected = torch.tensor(plain.history[name], dtype=torch.float32)
             torch.testing.assert_close(outcome.history[name], expected, rtol=1e-4, atol=1e-5)
@@ -230,6 +242,68 @@ def test_public_stand_in_features_train_alike() -> None:
     for feature in ("ones", "ohd", "rnd"):
         runs, again = ([run_of(0, collected(0, None, feature=feature))] for _ in range(2))
         equals_plain("sage", runs, again, Settings())
+
+
+def some_factors() -> Tensor:
+    return torch.logspace(-1, 0.5, N)[torch.randperm(N, generator=seeded(5))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("mechanism", ["mb", "lp"])
+def test_conditioned_reports_train_alike(kind: Kind, mechanism: str) -> None:
+    settings = Settings(row_factors=some_factors())
+    runs, again = (
+        [run_of(r, collected(r, mechanism, x_eps=20.0, y_eps=2.0)) for r in range(2)]
+        for _ in range(2)
+    )
+    equals_plain(kind, runs, again, settings)
+
+
+def test_factors_of_one_change_no_bit_and_others_do() -> None:
+    backbone = backbone_of("sage", run_of())
+    (usual,) = train_runs([run_of()], backbone, Settings())
+    (ones,) = train_runs([run_of()], backbone, Settings(row_factors=torch.ones(N)))
+    assert_same(usual, ones)
+    (other,) = train_runs([run_of()], backbone, Settings(row_factors=some_factors()))
+    assert not torch.equal(usual.history["train_loss"], other.history["train_loss"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_network_on_top_of_a_prior_equals_a_plain_training(kind: Kind) -> None:
+    """Each run has a prior of its own."""
+    settings = Settings("forward", 2, 0, prior=torch.randn(2, C, N, generator=seeded(6)))
+    runs, again = (
+        [run_of(r, collected(r, y_eps=2.0), learning_rate=0.03) for r in range(2)] for _ in range(2)
+    )
+    equals_plain(kind, runs, again, settings)
+
+
+def test_a_strong_prior_decides() -> None:
+    prior = torch.zeros(2, C, N)
+    prior[0, 1] = prior[1, 2] = 1e4  # the first run is told class 1, the second class 2
+    runs = [run_of(repeat) for repeat in range(2)]
+    outcomes = train_runs(
+        runs, backbone_of("sage", runs[0]), Settings("forward", 2, 0, prior=prior)
+    )
+    for told, outcome in zip((1, 2), outcomes, strict=True):
+        for selection in SELECTIONS:
+            assert bool((outcome.selected[selection].predictions == told).all())
+
+
+def test_a_prior_of_zeros_is_no_prior() -> None:
+    def outcomes(prior: Tensor | None) -> list[Trained]:
+        runs = [run_of(repeat) for repeat in range(2)]
+        settings = Settings("forward", 2, 0, prior=prior)
+        return train_runs(runs, backbone_of("gcn", runs[0]), settings)
+
+    usual = outcomes(None)
+    for one, other in zip(usual, outcomes(torch.zeros(2, C, N)), strict=True):
+        assert_same(one, other)
+    first_only = torch.zeros(2, C, N)
+    first_only[0, 1] = 1.0
+    moved, kept = outcomes(first_only)
+    assert_same(usual[1], kept)  # a prior is its own run's
+    assert not torch.equal(usual[0].history["train_loss"], moved.history["train_loss"])
 
 
 class RecordingGCN(GCN):
