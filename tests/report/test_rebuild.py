@@ -31,6 +31,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             values = [40 + index % 40 + repeat / 4 for repeat in range(3)]
             done.add(add_rows(folder, cell.settings, values))
     add_rows(folder, point_of("model=gcn,dataset=cora,y_eps=2.0", "0.1").settings, [75.0] * 10)
+    add_rows(folder, Settings(dataset="cora", learner="propagation"), [71.0, 72.0, 73.0])
     ohd = cell_of("features", "lastfm", "ohd", "y_eps=1.0")
     add_rows(folder, ohd.settings, [66.0] * 10, failed=[2])
     assert main([f"results_dir={folder}", "selection=paper"]) == 0
@@ -42,10 +43,14 @@ def test_a_second_run_changes_no_byte(results: Path) -> None:
     assert main([f"results_dir={results}", "selection=paper"]) == 0
     assert digests(results) == before
     names = set(before)
-    for figure in ("budgets", "kprop", "mechanisms", "features", "denoising", "convexity"):
+    pictures = ("budgets", "kprop", "mechanisms", "features", "denoising", "convexity")
+    for figure in (*pictures, "value_of_features"):
         assert {f"figures/{figure}.png", f"figures/{figure}.svg"} <= names
     for table in ("mechanisms", "features", "denoising"):
-        assert {f"tables/{table}.{kind}" for kind in ("csv", "md", "tex")} <= names
+        for edition in (table, f"conditioned_{table}"):
+            assert {f"tables/{edition}.{kind}" for kind in ("csv", "md", "tex")} <= names
+    for table in ("learners", "value_of_features"):
+        assert {f"tables/{table}.{kind}" for kind in ("csv", "md")} <= names
     assert {"comparison.csv", "comparison.md", "report.html"} <= names
 
 
@@ -78,7 +83,7 @@ def test_the_page_needs_nothing_but_itself(results: Path) -> None:
     assert page.open == []
     images = [a for a in page.addresses if a.startswith("data:image/svg+xml;base64,")]
     links = [a for a in page.addresses if a not in images]
-    assert len(images) == 6
+    assert len(images) == 7
     assert links
     assert all(link.startswith("#") and link[1:] in page.ids for link in links)
     assert "url(" not in text

@@ -43,6 +43,7 @@ class Table:
 
     ``compared`` says among what the best is sought: the rows of a column or the columns of a row.
     Datasets are blocks of rows, or, where there is one column only, stand side by side.
+    Another edition of a paper's table has its own name and ``edition_of`` names the paper's.
     """
 
     name: str
@@ -54,13 +55,16 @@ class Table:
     compared: Literal["rows", "columns"]
     datasets_side_by_side: bool = False
     rule_before: tuple[str, ...] = ()  # rows that start a new block
+    datasets: Mapping[str, str] = field(default_factory=lambda: DATASETS)
+    changes: Mapping[str, Any] = field(default_factory=dict)  # under those of row and column
+    edition_of: str = ""
 
     def cells(self, base: Settings) -> Iterator[Cell]:
         """The cells in the order of the paper: by dataset, row and column."""
-        for dataset in DATASETS:
+        for dataset in self.datasets:
             for row in self.rows:
                 for column in self.columns:
-                    changes = {**row.changes, **column.changes}
+                    changes = {**self.changes, **row.changes, **column.changes}
                     settings = replace(base, dataset=dataset, **changes)
                     yield Cell(self.name, dataset, row.key, column.key, settings)
 
@@ -83,7 +87,7 @@ def budget(eps: float) -> str:
     return str(float(eps))
 
 
-def _budgets(name: str, values: tuple[float, ...], symbol: str) -> tuple[Entry, ...]:
+def budget_entries(name: str, values: tuple[float, ...], symbol: str) -> tuple[Entry, ...]:
     return tuple(
         Entry(f"{name}={budget(v)}", f"ε_{symbol}={v:g}", rf"$\epsilon_{symbol}={v:g}$", {name: v})
         for v in values
@@ -118,7 +122,7 @@ TABLES = (
         r"Accuracy of LPGNN with different LDP mechanisms ($\epsilon_y=\infty$)",
         Entry("row", "Mech.", "Mech."),
         tuple(_mechanism(name) for name in ("1b", "lp", "ag", "mb")),
-        _budgets("x_eps", (0.01, 0.1, 1.0, 2.0), "x"),
+        budget_entries("x_eps", (0.01, 0.1, 1.0, 2.0), "x"),
         compared="rows",
     ),
     Table(
@@ -130,7 +134,7 @@ TABLES = (
             *(_ad_hoc(name) for name in ("ones", "ohd", "rnd")),
             *(_multi_bit(eps) for eps in (0.01, 0.1, 1.0)),
         ),
-        _budgets("y_eps", (1.0,), "y"),
+        budget_entries("y_eps", (1.0,), "y"),
         compared="rows",
         datasets_side_by_side=True,
         rule_before=("mb x_eps=0.01",),
@@ -143,7 +147,7 @@ TABLES = (
         tuple(
             replace(entry, text=budget(eps), tex=budget(eps))
             for eps in (0.5, 1.0, 2.0)
-            for entry in _budgets("y_eps", (eps,), "y")
+            for entry in budget_entries("y_eps", (eps,), "y")
         ),
         (
             _learner("cross_entropy", "Cross Entropy"),
@@ -217,7 +221,7 @@ def table_cells(base: Settings) -> Iterator[Cell]:
 
 
 def all_cells(base: Settings) -> Iterator[Cell]:
-    """Every number the report shows, tables first."""
+    """Every number of the paper that the report shows, tables first."""
     yield from table_cells(base)
     for curve in curves(base):
         yield from curve.cells

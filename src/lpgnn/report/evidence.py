@@ -27,34 +27,71 @@ class Evidence:
     def __init__(self, results_dir: Path | str) -> None:
         self.store = RowStore(results_dir)
         self._rows: dict[str, dict[str, list[Row]]] = {}
-        self._configurations: dict[int, tuple[Cell, Configuration]] = {}
+        self._configurations: dict[str, Configuration | InputError] = {}
+        self._identities: dict[str, str] = {}
         self._summaries: dict[tuple[str, str, int], Summary | None] = {}
 
-    def configuration(self, cell: Cell) -> Configuration:
-        # Kept by object: settings may hold mappings, which have no hash.
-        if id(cell) not in self._configurations:
-            self._configurations[id(cell)] = (cell, cell.settings.resolve())
-        return self._configurations[id(cell)][1]
+    def configuration(self, cell: Cell) -> Configuration | None:
+        """What the cell computes; None while its table of hyper-parameters has no such entry."""
+        found = self._resolved(cell)
+        return None if isinstance(found, InputError) else found
+
+    def obstacle(self, cell: Cell) -> str:
+        """Why the cell cannot be computed yet; empty if it can."""
+        found = self._resolved(cell)
+        if not isinstance(found, InputError):
+            return ""
+        return f"not covered by hparams={cell.settings.hparams}: {found}"
 
     def identity(self, cell: Cell) -> str:
-        return self.configuration(cell).identity
+        """The identity of the cell's rows; empty while it cannot be resolved."""
+        key = repr(cell.settings)
+        if key not in self._identities:
+            found = self.configuration(cell)
+            self._identities[key] = found.identity if found is not None else ""
+        return self._identities[key]
 
     def needs_features(self, cell: Cell) -> bool:
         """Whether the cell is computed from the graph's own features."""
-        return self.configuration(cell).feature == "raw"
+        found = self.configuration(cell)
+        return found is not None and found.feature == "raw"
 
     def rows(self, cell: Cell) -> list[Row]:
         """The cell's rows in the order of their repeats, failed ones among them."""
-        wanted = self._by_identity(cell.dataset).get(self.identity(cell), [])
+        wanted = self.rows_by_identity(cell.dataset).get(self.identity(cell), [])
         return [row for row in wanted if int(row["repeat"]) < cell.settings.repeats]
 
     def summary(self, cell: Cell, selection: str) -> Summary | None:
         """Mean and CI of the test accuracy under a selection rule; None without a row."""
         key = (self.identity(cell), selection, cell.settings.repeats)
         if key not in self._summaries:
-            values = [self._accuracy(r, cell, selection) for r in succeeded(self.rows(cell))]
+            values = list(self.accuracies(cell, selection).values())
             self._summaries[key] = summarise(values) if values else None
         return self._summaries[key]
+
+    def accuracies(self, cell: Cell, selection: str) -> dict[int, float]:
+        """The test accuracy of each repeat that did not fail."""
+        return {
+            int(row["repeat"]): self._accuracy(row, cell, selection)
+            for row in succeeded(self.rows(cell))
+        }
+
+    def datasets(self) -> list[str]:
+        """Every dataset with rows, the paper's or not."""
+        return self.store.datasets()
+
+    def _resolved(self, cell: Cell) -> Configuration | InputError:
+        # Kept by their text: settings may hold mappings, which have no hash.
+        key = repr(cell.settings)
+        if key not in self._configurations:
+            try:
+                self._configurations[key] = cell.settings.resolve()
+            except InputError as error:
+                # Only the paper's table is sure to be there: others grow as graphs are tuned.
+                if cell.settings.hparams == "paper":
+                    raise
+                self._configurations[key] = error
+        return self._configurations[key]
 
     def _accuracy(self, row: Row, cell: Cell, selection: str) -> float:
         column = f"{selection}/test/acc"
@@ -70,7 +107,8 @@ class Evidence:
             )
         return value
 
-    def _by_identity(self, dataset: str) -> dict[str, list[Row]]:
+    def rows_by_identity(self, dataset: str) -> dict[str, list[Row]]:
+        """All rows of a dataset, those that no cell asks for among them."""
         if dataset not in self._rows:
             grouped: dict[str, list[Row]] = {}
             for number, row in enumerate(self.store.read(dataset), start=2):

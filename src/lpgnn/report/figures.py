@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lpgnn.config import Settings
+from lpgnn.report.beyond import GRAPHS, SERIES, X_BUDGETS, Y_BUDGETS
 from lpgnn.report.cells import BACKBONES, DATASETS, TABLES, Curve, Entry, Table, curves
 from lpgnn.report.comparison import Judged, decimal
 from lpgnn.report.evidence import Evidence
 from lpgnn.report.printed import Printed
+from lpgnn.report.value import Worth
 from lpgnn.results import Summary, write_atomically
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, safe for colour-blind readers; markers tell the series apart in grey.
 _STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"))
 _GREY = "#555555"
+_LEVELS = ((_GREY, "--"), ("#CC79A7", ":"))  # non-private, labels only: bands, not series
 _STYLE = {
     "svg.hashsalt": "lpgnn",
     "font.family": "DejaVu Sans",
@@ -43,7 +46,10 @@ _STYLE = {
     "lines.markersize": 5,
     "errorbar.capsize": 2,
 }
-FIGURES = ("budgets", "mechanisms", "features", "kprop", "denoising", "convexity")
+FIGURES = (
+    *("budgets", "mechanisms", "features", "kprop", "denoising", "convexity"),
+    "value_of_features",
+)
 
 
 def convexity(z: float) -> float:
@@ -90,7 +96,9 @@ def write_convexity(results_dir: Path | str) -> Path:
     return path
 
 
-def draw_figures(base: Settings, evidence: Evidence, judged: Sequence[Judged]) -> dict[str, bytes]:
+def draw_figures(
+    base: Settings, evidence: Evidence, judged: Sequence[Judged], found: Sequence[Worth]
+) -> dict[str, bytes]:
     """Draw all figures to ``figures/<name>.{png,svg}``; return the SVG of each by name."""
     folder = Path(base.results_dir) / "figures"
     by_identity = {one.identity: one.printed for one in judged}
@@ -104,6 +112,8 @@ def draw_figures(base: Settings, evidence: Evidence, judged: Sequence[Judged]) -
                 figure = _draw_kprop(all_curves, base.selection, evidence, by_identity)
             elif name == "convexity":
                 figure = _draw_convexity()
+            elif name == "value_of_features":
+                figure = _draw_worth(found)
             else:
                 (table,) = (table for table in TABLES if table.name == name)
                 figure = _draw_table(table, judged)
@@ -334,6 +344,59 @@ def _tick(table: Table, entry: Entry) -> str:
     if len(table.columns) == 1:
         return entry.tex.replace(" (", "\n").replace(")", "")
     return entry.tex if entry.tex.startswith("$") else f"{table.row_heading.tex}={entry.tex}"
+
+
+def _draw_worth(found: Sequence[Worth]) -> "Figure":
+    """What the private features are worth: a row a label budget, a column a dataset; x: eps_x."""
+    figure = _figure(11, 6.4)
+    panels = figure.subplots(len(Y_BUDGETS), len(GRAPHS), sharex=True, squeeze=False)
+    for one in found:
+        i, j = Y_BUDGETS.index(one.y_eps), list(GRAPHS).index(one.dataset)
+        axes, shown = panels[i, j], False
+        axes.set_xscale("log")
+        for level, (color, line) in zip(one.levels.values(), _LEVELS, strict=True):
+            if level is not None:
+                low, high = level.mean - level.ci, level.mean + level.ci
+                axes.axhspan(low, high, color=color, alpha=0.15, linewidth=0)
+                axes.axhline(level.mean, color=color, linestyle=line, linewidth=1.3)
+                shown = True
+        for index, (curve, style) in enumerate(zip(one.curves.values(), _STYLES, strict=False)):
+            # Side by side on a logarithmic axis: a factor apart, so that bars do not hide bars.
+            points = [(x * 1.1 ** (index - 1), s) for x, s in curve.items() if s is not None]
+            if points:
+                _bar(axes, [x for x, _ in points], [s for _, s in points], style, "-")
+                shown = True
+        axes.set_xlim(X_BUDGETS[0] / 1.8, X_BUDGETS[-1] * 1.8)
+        axes.set_xticks(X_BUDGETS, [f"{x:g}" for x in X_BUDGETS], fontsize=7)
+        axes.minorticks_off()
+        if not shown:
+            _empty(axes)
+        if i == 0:
+            axes.set_title(GRAPHS[one.dataset], fontweight="bold")
+        if i == len(Y_BUDGETS) - 1:
+            axes.set_xlabel(r"$\epsilon_x$")
+        if j == 0:
+            axes.set_ylabel(f"{_label_budget(one.y_eps)}\nAccuracy (%)")
+    _worth_legend(figure, found[0])
+    return figure
+
+
+def _label_budget(y_eps: float) -> str:
+    return r"$\epsilon_y=\infty$" if math.isinf(y_eps) else rf"$\epsilon_y={y_eps:g}$"
+
+
+def _worth_legend(figure: "Figure", one: Worth) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=color, marker=marker, label=SERIES[key].text)
+        for key, (color, marker) in zip(one.curves, _STYLES, strict=False)
+    ]
+    handles += [
+        Line2D([], [], color=color, linestyle=line, label=SERIES[key].text)
+        for key, (color, line) in zip(one.levels, _LEVELS, strict=True)
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
 def _draw_convexity() -> "Figure":

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lpgnn.config import Settings
-from lpgnn.report.cells import BACKBONES, DATASETS, TABLES, Cell, Table, curves, table_cells
+from lpgnn.config import Configuration, Settings
+from lpgnn.report.beyond import EDITIONS, GRAPHS, LEARNERS, beyond_cells, value_cells
+from lpgnn.report.cells import BACKBONES, DATASETS, TABLES, Cell, Table, all_cells, curves
 from lpgnn.report.comparison import (
     ABOVE,
     BELOW,
@@ -17,8 +18,20 @@ from lpgnn.report.comparison import (
     verdict_counts,
 )
 from lpgnn.report.evidence import Evidence, other_rule, succeeded
+from lpgnn.report.findings import BEYOND, Findings, compute_hours
 from lpgnn.report.printed import paper_statistics
-from lpgnn.report.tables import Key, best_of, lay_out, printed_statistics, read_statistics
+from lpgnn.report.tables import (
+    WITH_DROP,
+    FilledCell,
+    Key,
+    best_of,
+    fill,
+    lay_out,
+    printed_drop,
+    printed_statistics,
+    read_statistics,
+)
+from lpgnn.report.value import Worth, budget_text, levels_text, pays_grid, worth_grid
 from lpgnn.results import Row, write_atomically
 
 # Class name and symbol of a verdict: the symbol tells it without colour.
@@ -39,7 +52,12 @@ CAPTIONS = {
     "denoising": "The denoising table as a picture (ε_x=1).",
     "convexity": "f(z) = z coth²(z/2), the multi-bit mechanism's variance bound up to a constant, "
     "and its minimum (closed form).",
+    "value_of_features": "What the private features are worth: accuracy over ε_x, with ε_y=∞ above "
+    "and ε_y=1 below; bands are what knows no ε_x. The y axis does not start at zero.",
 }
+
+# What is shown point by point, not as a table of cells.
+FIGURES_OF_POINTS = ("xyeps", "kprop", "value_of_features")
 
 # Why LastFM is missing wherever a private feature is needed.
 NO_LASTFM_FEATURES = "LastFM’s features.csv was not available; ones, ohd and rnd do without it"
@@ -69,7 +87,12 @@ class Origin:
 
 
 def write_page(
-    base: Settings, evidence: Evidence, judged: Sequence[Judged], drawn: Mapping[str, bytes]
+    base: Settings,
+    evidence: Evidence,
+    judged: Sequence[Judged],
+    said: Findings,
+    found: Sequence[Worth],
+    drawn: Mapping[str, bytes],
 ) -> None:
     """Fill the template and write ``report.html``."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -83,6 +106,8 @@ def write_page(
     )
     environment.filters["symbols"] = _symbols
     verdicts = [one.verdict for one in judged]
+    pictures = {name: base64.b64encode(svg).decode() for name, svg in drawn.items()}
+    value = pictures.pop("value_of_features", None)
     page = environment.get_template("page.html.j2").render(
         selection=base.selection,
         other_selection=other_rule(base.selection),
@@ -97,9 +122,18 @@ def write_page(
         marks=MARKS,
         statistics=_statistics(base),
         tables=[(table, *_shown_table(table, judged)) for table in TABLES],
-        figures=[
-            (name, CAPTIONS[name], base64.b64encode(svg).decode()) for name, svg in drawn.items()
+        figures=[(name, CAPTIONS[name], data) for name, data in pictures.items()],
+        beyond=BEYOND,
+        sentences=said.sentences(),
+        multi_bit=said.multi_bit,
+        value_figure=(value, CAPTIONS["value_of_features"]) if value else None,
+        pays=pays_grid(found),
+        worths=[
+            (f"{GRAPHS[one.dataset]}, ε_y={budget_text(one.y_eps)}", levels_text(one), _worth(one))
+            for one in found
         ],
+        beyond_tables=list(_beyond_tables(base, evidence)),
+        hours=compute_hours(base, evidence),
         gaps=list(_gaps(base, evidence)),
         origins=list(_origins(base, evidence)),
         compute=_compute(base, evidence),
@@ -152,6 +186,47 @@ def _shown_table(table: Table, judged: Sequence[Judged]) -> tuple[list[str], lis
     return grid.headings, grid.blocks
 
 
+def _beyond_tables(
+    base: Settings, evidence: Evidence
+) -> Iterable[tuple[Table, list[str], list[list[list[str]]]]]:
+    """The conditioned editions, with the paper's mean in grey, and the learners."""
+    for table in EDITIONS:
+        texts = {key: _shown_edition(one) for key, one in fill(table, base, evidence).items()}
+        grid = lay_out(table, texts, tex=False)
+        yield table, grid.headings, grid.blocks
+    texts = {key: _shown_edition(one) for key, one in fill(LEARNERS, base, evidence).items()}
+    texts |= {key: str(one) for key, one in printed_drop().items()}
+    grid = lay_out(WITH_DROP, texts, tex=False)
+    yield LEARNERS, grid.headings, grid.blocks
+
+
+def _shown_edition(one: FilledCell) -> str:
+    """Ours, and below it what the paper prints in that place, with the difference."""
+    from markupsafe import Markup
+
+    ours = "–" if one.summary is None else str(one.summary)
+    below = ""
+    if one.printed is not None:
+        below = f"{one.printed.mean:.1f}"
+        if one.summary is not None:
+            below += f" ({one.summary.mean - one.printed.mean:+.1f})"
+    kind = "missing" if one.summary is None else "beyond"
+    return Markup(
+        '<span class="cell {kind}"><span class="ours">{ours}</span>'
+        '<span class="printed">{below}</span></span>'
+    ).format(kind=kind, ours=_bold(ours, one.best), below=below)
+
+
+def _worth(one: Worth) -> tuple[list[str], list[list[list[str]]]]:
+    """The Markdown grid with its bold turned into HTML."""
+    grid = worth_grid(one)
+    blocks = [
+        [[_bold(text.strip("*"), text.startswith("**")) for text in row] for row in block]
+        for block in grid.blocks
+    ]
+    return grid.headings, blocks
+
+
 def _bold(text: str, bold: bool) -> str:
     from markupsafe import Markup
 
@@ -174,10 +249,9 @@ def _statistics(base: Settings) -> list[tuple[str, list[tuple[str, str]]]]:
 def _gaps(base: Settings, evidence: Evidence) -> Iterable[Gap]:
     """What is missing or incomplete, by table or figure and dataset."""
     groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in table_cells(base):
-        groups.setdefault((f"table {cell.table}", cell.dataset), []).append(cell)
-    for curve in curves(base):
-        groups.setdefault((f"figure {curve.figure}", curve.dataset), []).extend(curve.cells)
+    for cell in (*all_cells(base), *beyond_cells(base)):
+        kind = "figure" if cell.table in FIGURES_OF_POINTS else "table"
+        groups.setdefault((f"{kind} {cell.table}", cell.dataset), []).append(cell)
     for (where, dataset), cells in groups.items():
         absent = [cell for cell in cells if not evidence.rows(cell)]
         if absent:
@@ -187,6 +261,8 @@ def _gaps(base: Settings, evidence: Evidence) -> Iterable[Gap]:
                 what += ": " + "; ".join(f"{cell.row}, {cell.column}" for cell in absent)
             if dataset == "lastfm" and all(evidence.needs_features(cell) for cell in absent):
                 what += f" ({NO_LASTFM_FEATURES})"
+            for obstacle in sorted({evidence.obstacle(cell) for cell in absent} - {""}):
+                what += f" ({obstacle})"
             yield Gap(where, dataset, what)
         for cell in cells:
             rows = evidence.rows(cell)
@@ -204,21 +280,17 @@ def _origins(base: Settings, evidence: Evidence) -> Iterable[tuple[str, list[Ori
     for figure in ("xyeps", "kprop"):
         cells = (c for curve in curves(base) if curve.figure == figure for c in curve.cells)
         yield f"Figure {figure}", _origins_of(cells, base, evidence)
+    for table in (*EDITIONS, LEARNERS):
+        yield f"Table {table.name}", _origins_of(table.cells(base), base, evidence)
+    yield "Value of features", _origins_of(value_cells(base), base, evidence)
 
 
 def _origins_of(cells: Iterable[Cell], base: Settings, evidence: Evidence) -> list[Origin]:
     found: list[Origin] = []
     for cell in cells:
         rows, c = evidence.rows(cell), evidence.configuration(cell)
-        if not rows:
+        if not rows or c is None:
             continue
-        features = c.mechanism.name if c.feature == "raw" else c.feature
-        config = (
-            f"{features}, {BACKBONES.get(c.backbone.name, c.backbone.name)}, {c.learner.name}, "
-            f"ε_x={c.x_eps:g}, ε_y={c.y_eps:g}, K_x={c.x_steps}, K_y={c.y_steps}, "
-            f"lr {c.learning_rate:g}, wd {c.weight_decay:g}, dropout {c.dropout:g}, "
-            f"{c.max_epochs} epochs, split {c.split}"
-        )
         where = f"{cell.row} · {cell.column}"
         if cell.dataset not in cell.row:
             where = f"{cell.dataset} · {where}"
@@ -227,7 +299,7 @@ def _origins_of(cells: Iterable[Cell], base: Settings, evidence: Evidence) -> li
             Origin(
                 evidence.identity(cell),
                 where,
-                config,
+                _configuration_text(c),
                 str(evidence.summary(cell, base.selection) or "–"),
                 str(other or "–"),
                 _repeats(rows),
@@ -236,6 +308,23 @@ def _origins_of(cells: Iterable[Cell], base: Settings, evidence: Evidence) -> li
             )
         )
     return found
+
+
+def _configuration_text(c: Configuration) -> str:
+    learner = c.learner.name
+    if options := c.learner.all_options("learner"):
+        learner += f" ({', '.join(map(str, options.values()))})"
+    if learner.startswith("propagation"):
+        return f"labels only: {learner}, ε_y={c.y_eps:g}, split {c.split}"
+    features = {"raw": c.mechanism.name, "blank": f"blank through {c.mechanism.name}"}
+    conditioning = "" if c.conditioning == "none" else f", conditioned by {c.conditioning}"
+    return (
+        f"{features.get(c.feature, c.feature)}{conditioning}, "
+        f"{BACKBONES.get(c.backbone.name, c.backbone.name)}, {learner}, "
+        f"ε_x={c.x_eps:g}, ε_y={c.y_eps:g}, K_x={c.x_steps}, K_y={c.y_steps}, "
+        f"lr {c.learning_rate:g}, wd {c.weight_decay:g}, dropout {c.dropout:g}, "
+        f"{c.max_epochs} epochs, split {c.split}"
+    )
 
 
 def _repeats(rows: Sequence[Row]) -> str:
@@ -258,8 +347,7 @@ def _revision(row: Row) -> str:
 def _compute(base: Settings, evidence: Evidence) -> str:
     """The hours of one core behind all numbers of the page; shared computations count once."""
     seconds: dict[tuple[str, str], float] = {}
-    cells = [*table_cells(base), *(c for curve in curves(base) for c in curve.cells)]
-    for cell in cells:
+    for cell in (*all_cells(base), *beyond_cells(base)):
         for row in evidence.rows(cell):
             seconds[row["id"], row["repeat"]] = float(row.get("duration") or 0)
     total = sum(seconds.values())

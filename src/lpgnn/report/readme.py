@@ -5,19 +5,31 @@ from pathlib import Path
 
 from lpgnn.config import Settings
 from lpgnn.report.comparison import Judged, verdict_counts
+from lpgnn.report.evidence import Evidence
+from lpgnn.report.findings import BEYOND, Findings, compute_hours
+from lpgnn.report.tables import markdown
+from lpgnn.report.value import Worth, pays_grid
 from lpgnn.results import write_atomically
 
 BEGIN, END = "<!-- results: written by python -m lpgnn.report -->", "<!-- end of results -->"
 
 
-def write_readme(judged: Sequence[Judged], base: Settings) -> None:
+def write_readme(
+    base: Settings,
+    evidence: Evidence,
+    judged: Sequence[Judged],
+    said: Findings,
+    found: Sequence[Worth],
+) -> None:
     """Renew the section in the README beside the results folder, if there is one with the marks."""
     path = Path(base.results_dir).resolve().parent / "README.md"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if begin and end:
-        write_atomically(path, f"{before}{BEGIN}\n\n{section(judged, base)}\n{END}{after}")
+        parts = (section(judged, base), beyond(base, said, found), compute(base, evidence))
+        middle = "\n".join(parts)
+        write_atomically(path, f"{before}{BEGIN}\n\n{middle}\n{END}{after}")
 
 
 def section(judged: Sequence[Judged], base: Settings) -> str:
@@ -33,6 +45,32 @@ def section(judged: Sequence[Judged], base: Settings) -> str:
         lines += [f"**{table.capitalize()}** (test accuracy, ours | paper)", ""]
         lines += [*_table([one for one in ours if one.cell.table == table]), ""]
     return "\n".join(lines)
+
+
+def beyond(base: Settings, said: Findings, found: Sequence[Worth]) -> str:
+    """The conditioned reports and the controls: what they say, MB's row, and the figure."""
+    lines = [f"### {BEYOND}", "", " ".join(said.sentences()), ""]
+    if said.any_computed:
+        folder = Path(base.results_dir).name
+        lines += [
+            "Mechanisms table, MB (ε_y=∞):",
+            "",
+            markdown(said.multi_bit),
+            "Conditioned reports beat blank ones, with a paired 95 % CI above 0, from there on:",
+            "",
+            markdown(pays_grid(found)),
+            f"![What the private features are worth]({folder}/figures/value_of_features.png)",
+            "",
+            f"In `{folder}/tables`: `conditioned_*.md`, `learners.md`, `value_of_features.md`.",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def compute(base: Settings, evidence: Evidence) -> str:
+    """The measured time behind all rows."""
+    lines = ["### Compute time", "", "Core-hours, one thread, busy machine.", ""]
+    return "\n".join([*lines, markdown(compute_hours(base, evidence))])
 
 
 def _counts(verdicts: Sequence[str]) -> str:

@@ -7,9 +7,11 @@ from lpgnn.errors import InputError
 from lpgnn.report.comparison import Judged, compare, write_comparison
 from lpgnn.report.evidence import Evidence
 from lpgnn.report.figures import draw_figures, write_curves
+from lpgnn.report.findings import findings
 from lpgnn.report.page import write_page
 from lpgnn.report.readme import write_readme
 from lpgnn.report.tables import write_tables
+from lpgnn.report.value import worth, write_worth
 
 
 def rebuild(base: Settings) -> list[Judged]:
@@ -27,8 +29,11 @@ def rebuild(base: Settings) -> list[Judged]:
         write_comparison(judged, base)
         write_tables(base, evidence)
         write_curves(base, evidence)
-        write_readme(judged, base)
-        write_page(base, evidence, judged, draw_figures(base, evidence, judged))
+        said, found = findings(base, evidence), worth(base, evidence)
+        write_worth(found, base)
+        write_readme(base, evidence, judged, said, found)
+        drawn = draw_figures(base, evidence, judged, found)
+        write_page(base, evidence, judged, said, found, drawn)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         allowed = f"must be a readable and writable folder ({reason})"

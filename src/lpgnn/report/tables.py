@@ -3,15 +3,17 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from lpgnn.config import Settings
 from lpgnn.errors import InputError
-from lpgnn.report.cells import DATASETS, TABLES, Cell, Table
+from lpgnn.report.beyond import EDITIONS, LEARNERS
+from lpgnn.report.cells import DATASETS, TABLES, Cell, Entry, Table
 from lpgnn.report.comparison import decimal
 from lpgnn.report.evidence import Evidence
+from lpgnn.report.printed import Printed, paper_numbers
 from lpgnn.results import Summary, write_atomically
 
 STATISTICS = ("num_classes", "num_nodes", "num_edges", "num_features", "average_degree")
@@ -38,12 +40,16 @@ Key = tuple[str, str, str]  # dataset, row and column of a table
 
 @dataclass(frozen=True)
 class FilledCell:
-    """A cell with its number and whether it is the best of those it is compared with."""
+    """A cell with its number, whether it is the best of those it is compared with, and the paper's.
+
+    ``printed``: what the paper prints in this place of its own table, if it has that place.
+    """
 
     cell: Cell
     identity: str
     summary: Summary | None
     best: bool
+    printed: Printed | None = None
 
 
 class HasMean(Protocol):
@@ -72,9 +78,12 @@ def fill(table: Table, base: Settings, evidence: Evidence) -> dict[Key, FilledCe
     """Look up a table's numbers and mark the best."""
     cells = {(cell.dataset, cell.row, cell.column): cell for cell in table.cells(base)}
     summaries = {key: evidence.summary(cell, base.selection) for key, cell in cells.items()}
-    best = best_of(table, summaries)
+    best, printed = best_of(table, summaries), paper_numbers()
+    name = table.edition_of or table.name
     return {
-        key: FilledCell(cell, evidence.identity(cell), summaries[key], key in best)
+        key: FilledCell(
+            cell, evidence.identity(cell), summaries[key], key in best, printed.get((name, *key))
+        )
         for key, cell in cells.items()
     }
 
@@ -103,7 +112,7 @@ def lay_out(table: Table, cell_text: Mapping[Key, str], *, tex: bool) -> Grid:
                 ]
                 for row in table.rows
             ]
-            for dataset, title in DATASETS.items()
+            for dataset, title in table.datasets.items()
         ]
         return Grid(["Dataset", row_heading, *columns], blocks, labels=2)
     (column,) = table.columns
@@ -111,9 +120,9 @@ def lay_out(table: Table, cell_text: Mapping[Key, str], *, tex: bool) -> Grid:
     for row in table.rows:
         if row.key in table.rule_before:
             blocks.append([])
-        texts = [cell_text[dataset, row.key, column.key] for dataset in DATASETS]
+        texts = [cell_text[dataset, row.key, column.key] for dataset in table.datasets]
         blocks[-1].append([names[row.key], *texts])
-    return Grid([row_heading, *DATASETS.values()], blocks)
+    return Grid([row_heading, *table.datasets.values()], blocks)
 
 
 def markdown(grid: Grid) -> str:
@@ -155,21 +164,49 @@ def tex_text(filled: FilledCell) -> str:
     return rf"\textbf{{{number}}}" if filled.best else number
 
 
+def edition_text(filled: FilledCell) -> str:
+    """Ours, and in brackets the mean the paper prints there."""
+    text = markdown_text(filled)
+    return text if filled.printed is None else f"{text} ({filled.printed.mean:.1f})"
+
+
 def write_tables(base: Settings, evidence: Evidence) -> None:
-    """Write ``tables/{mechanisms,features,denoising}`` and, where recorded, ``datasets``."""
+    """Write ``tables/``: the paper's, their conditioned editions, learners and datasets."""
     folder = Path(base.results_dir) / "tables"
-    for table in TABLES:
+    for table in (*TABLES, *EDITIONS):
         filled = fill(table, base, evidence)
-        grid = lay_out(table, {k: markdown_text(v) for k, v in filled.items()}, tex=False)
+        text = edition_text if table.edition_of else markdown_text
+        grid = lay_out(table, {k: text(v) for k, v in filled.items()}, tex=False)
         tex_grid = lay_out(table, {k: tex_text(v) for k, v in filled.items()}, tex=True)
+        note = "\nIn brackets: the mean that the paper prints.\n" if table.edition_of else ""
         write_atomically(folder / f"{table.name}.csv", _csv(filled))
-        write_atomically(folder / f"{table.name}.md", markdown(grid))
+        write_atomically(folder / f"{table.name}.md", markdown(grid) + note)
         tex = latex(tex_grid, table.tex_caption, f"tab:{table.name}")
         write_atomically(folder / f"{table.name}.tex", tex)
+    filled, printed = fill(LEARNERS, base, evidence), printed_drop()
+    texts = {k: markdown_text(v) for k, v in filled.items()} | {
+        k: str(v) for k, v in printed.items()
+    }
+    write_atomically(folder / "learners.csv", _csv(filled, printed))
+    write_atomically(folder / "learners.md", markdown(lay_out(WITH_DROP, texts, tex=False)))
     _write_dataset_table(Path(base.results_dir))
 
 
-def _csv(filled: Mapping[Key, FilledCell]) -> str:
+_DROP = Entry("drop paper", "Drop, as the paper prints it", "Drop, as the paper prints it")
+WITH_DROP = replace(LEARNERS, rows=(*LEARNERS.rows, _DROP))
+
+
+def printed_drop() -> dict[Key, Printed]:
+    """The paper's Drop as one more row of the learners table."""
+    printed = paper_numbers()
+    return {
+        (dataset, _DROP.key, column.key): printed["denoising", dataset, column.key, "drop"]
+        for dataset in LEARNERS.datasets
+        for column in LEARNERS.columns
+    }
+
+
+def _csv(filled: Mapping[Key, FilledCell], printed: Mapping[Key, Printed] | None = None) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["dataset", "row", "column", "mean", "ci", "count", "best", "id"])
@@ -178,6 +215,8 @@ def _csv(filled: Mapping[Key, FilledCell]) -> str:
         if one.summary is not None:
             numbers = [decimal(one.summary.mean), decimal(one.summary.ci), str(one.summary.count)]
         writer.writerow([dataset, row, column, *numbers, str(one.best).lower(), one.identity])
+    for key, one_printed in (printed or {}).items():
+        writer.writerow([*key, decimal(one_printed.mean), decimal(one_printed.ci), "", "", ""])
     return text.getvalue()
 
 

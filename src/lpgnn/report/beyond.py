@@ -1,0 +1,162 @@
+"""What goes beyond the paper, as data: its tables with conditioned reports, and the controls.
+
+Two controls stand beside every number that private features are credited with: blank reports, which
+hold nothing but go through the same mechanism, conditioning and training, and the labels alone,
+propagated over the graph without features, network or training.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from lpgnn.config import Settings
+from lpgnn.report.cells import DATASETS, TABLES, Cell, Entry, Table, budget, budget_entries
+
+GRAPHS = {name: DATASETS[name] for name in ("cora", "pubmed", "facebook")}
+X_BUDGETS = (0.01, 0.1, 1.0, 3.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+Y_BUDGETS = (math.inf, 1.0)
+
+_CONDITIONED = {"conditioning": "node", "hparams": "conditioned"}
+# The network starts from a good answer: the epoch that is kept comes early.
+_RESIDUAL = {
+    "learner": "residual",
+    "conditioning": "node",
+    "hparams": "residual",
+    "max_epochs": 200,
+}
+# It has nothing to tune: the paper's table serves, for it is always there.
+_LABELS_ONLY = {"learner": "propagation", "hparams": "paper"}
+
+
+def _edition(
+    table: Table,
+    rows: tuple[Entry, ...],
+    columns: tuple[Entry, ...] = (),
+    rule: tuple[str, ...] = (),
+) -> Table:
+    """A table of the paper with conditioned reports and the controls after its own entries."""
+    return replace(
+        table,
+        name=f"conditioned_{table.name}",
+        caption=f"{table.caption}: conditioned reports, and the controls",
+        tex_caption=f"{table.tex_caption}: conditioned reports, and the controls",
+        rows=(*table.rows, *rows),
+        columns=(*table.columns, *columns),
+        rule_before=(*table.rule_before, *rule),
+        datasets=GRAPHS,
+        changes=_CONDITIONED,
+        edition_of=table.name,
+    )
+
+
+def _blank(eps: float) -> Entry:
+    return Entry(
+        f"blank x_eps={budget(eps)}",
+        f"Blank (ε_x={eps:g})",
+        rf"Blank ($\epsilon_x={eps:g}$)",
+        {"feature": "blank", "mechanism": "mb", "x_eps": eps},
+    )
+
+
+def _labels_only(**changes: Any) -> Entry:
+    return Entry("labels_only", "Labels only", "Labels only", {**_LABELS_ONLY, **changes})
+
+
+_MECHANISMS, _FEATURES, _DENOISING = TABLES
+MECHANISMS = _edition(
+    _MECHANISMS,
+    (
+        Entry(
+            "blank",
+            "Blank (MB)",
+            "Blank (MB)",
+            {"feature": "blank", "mechanism": "mb", "y_eps": math.inf},
+        ),
+        _labels_only(y_eps=math.inf),
+    ),
+)
+FEATURES = _edition(
+    _FEATURES,
+    (*(_blank(eps) for eps in (0.01, 0.1, 1.0)), _labels_only()),
+    rule=("blank x_eps=0.01",),
+)
+DENOISING = _edition(
+    _DENOISING,
+    (),
+    (Entry("residual", "Residual", "Residual", {**_RESIDUAL, "x_eps": 1.0}), _labels_only()),
+)
+EDITIONS = (MECHANISMS, FEATURES, DENOISING)
+
+
+def _variants(learner: str, label: str, changes: Mapping[str, Any]) -> Iterator[Entry]:
+    for walk in ("plain", "lazy"):
+        for combine in ("one", "stack"):
+            text = f"{label} ({walk}, {combine})"
+            options = {"name": learner, "walk": walk, "combine": combine}
+            key = f"{learner} {walk} {combine}"
+            yield Entry(key, text, text, {**changes, "learner": options})
+
+
+BLANK_RESIDUAL = "residual lazy stack blank"
+LEARNERS = Table(
+    "learners",
+    "Learners for private labels, part by part (ε_x=1)",
+    r"Learners for private labels, part by part ($\epsilon_x=1$)",
+    Entry("row", "Learner", "Learner"),
+    (
+        Entry("forward", "Forward correction", "Forward correction", {"learner": "forward"}),
+        *_variants("propagation", "Labels only", _LABELS_ONLY),
+        *_variants("residual", "Residual", {}),
+        Entry(
+            BLANK_RESIDUAL,
+            "Residual on blank reports (lazy, stack)",
+            "Residual on blank reports (lazy, stack)",
+            {
+                "learner": {"name": "residual", "walk": "lazy", "combine": "stack"},
+                "feature": "blank",
+            },
+        ),
+    ),
+    budget_entries("y_eps", (0.5, 1.0, 2.0), "y"),
+    compared="rows",
+    datasets=GRAPHS,
+    changes={**_RESIDUAL, "x_eps": 1.0},
+)
+
+# The series of "what the private features are worth"; the last two know no eps_x.
+SERIES = {
+    "paper_protocol": Entry("paper_protocol", "paper protocol", "paper protocol"),
+    "conditioned": Entry("conditioned", "conditioned", "conditioned", _CONDITIONED),
+    "blank": Entry("blank", "blank", "blank", {**_CONDITIONED, "feature": "blank"}),
+    "non_private": Entry("non_private", "non-private", "non-private", {"x_eps": math.inf}),
+    "labels_only": Entry("labels_only", "labels only", "labels only", _LABELS_ONLY),
+}
+
+
+def place(y_eps: float, x_eps: float | None = None) -> str:
+    """Where a number stands in "what the private features are worth"."""
+    text = f"y_eps={budget(y_eps)}"
+    return text if x_eps is None else f"{text} x_eps={budget(x_eps)}"
+
+
+def value_cells(base: Settings) -> Iterator[Cell]:
+    """The numbers of "what the private features are worth": rows are the series."""
+    for dataset in GRAPHS:
+        for y_eps in Y_BUDGETS:
+            for series in SERIES.values():
+                settings = replace(base, dataset=dataset, **{**series.changes, "y_eps": y_eps})
+                if series.key in ("non_private", "labels_only"):
+                    yield Cell("value_of_features", dataset, series.key, place(y_eps), settings)
+                    continue
+                for eps in X_BUDGETS:
+                    column = place(y_eps, eps)
+                    one = replace(settings, x_eps=eps)
+                    yield Cell("value_of_features", dataset, series.key, column, one)
+
+
+def beyond_cells(base: Settings) -> Iterator[Cell]:
+    """Every number that goes beyond the paper, tables first."""
+    for table in (*EDITIONS, LEARNERS):
+        yield from table.cells(base)
+    yield from value_cells(base)
