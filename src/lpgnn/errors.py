@@ -1,4 +1,7 @@
-"""The one kind of error a user can cause."""
+"""The one kind of error a user can cause, and how entry points end."""
+
+import sys
+from collections.abc import Callable
 
 
 class InputError(ValueError):
@@ -13,3 +16,15 @@ class InputError(ValueError):
 
     def __reduce__(self) -> tuple[type["InputError"], tuple[str, object, str]]:
         return InputError, (self.setting, self.value, self.allowed)
+
+
+def exit_code(work: Callable[[], int]) -> int:
+    """Do an entry point's work; bad input and Ctrl-C become one line and a code."""
+    try:
+        return work()
+    except InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; finished runs are kept, the same command goes on", file=sys.stderr)
+        return 130

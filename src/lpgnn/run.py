@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lpgnn.config import Configuration, Settings, compose_settings
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, exit_code
 from lpgnn.results import RowStore, Summary, summarise
 from lpgnn.results.costs import CostModel
 from lpgnn.sweep import Failure, Place, describe_error, missing_repeats, plan_tasks, run_tasks
@@ -30,21 +30,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, help="processes (default: one a core)")
     parser.add_argument("overrides", nargs="*", help="KEY=VALUE", metavar="OVERRIDE")
     options = parser.parse_intermixed_args(arguments)
-    try:
-        if options.workers is not None and options.workers < 1:
-            raise InputError("--workers", options.workers, "must be a whole number >= 1")
-        settings = compose_settings(options.overrides, multirun=options.multirun)
-        if settings[0].task != "train":
-            return run_other_task(
-                settings, options.overrides, workers=options.workers, dry_run=options.dry_run
-            )
-        return run(settings, workers=options.workers, dry_run=options.dry_run)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; finished runs are kept, the same command goes on", file=sys.stderr)
-        return 130
+    return exit_code(lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.workers is not None and options.workers < 1:
+        raise InputError("--workers", options.workers, "must be a whole number >= 1")
+    settings = compose_settings(options.overrides, multirun=options.multirun)
+    if settings[0].task != "train":
+        return run_other_task(
+            settings, options.overrides, workers=options.workers, dry_run=options.dry_run
+        )
+    return run(settings, workers=options.workers, dry_run=options.dry_run)
 
 
 def run(settings: Sequence[Settings], *, workers: int | None, dry_run: bool = False) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lpgnn.config import Component, Configuration, Settings, compose_settings
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, exit_code
 from lpgnn.hyperparameters import TUNED_FILE, nearest_graph
 from lpgnn.results import RowStore, write_atomically
 from lpgnn.results.costs import CostModel
@@ -171,15 +171,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", type=Path, help=f"to write (default: RESULTS_DIR/{TUNED_FILE})")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     options = parser.parse_intermixed_args(arguments)
-    try:
+
+    def work() -> int:
         tune(options.overrides, workers=options.workers, table=options.table)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; finished runs are kept, the same command goes on", file=sys.stderr)
-        return 130
-    return 0
+        return 0
+
+    return exit_code(work)
 
 
 def tune(

@@ -8,7 +8,7 @@ from lpgnn.bench import __doc__ as description
 from lpgnn.bench.costs import fit_costs
 from lpgnn.bench.scale import measure_one, measure_scale
 from lpgnn.bench.speed import measure_speed
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, exit_code
 
 _VERBS = {
     "speed": (measure_speed, "data_dir=data results_dir=results runs=10 cases=cora,facebook"),
@@ -29,16 +29,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", metavar="[verb] option=value")
     words = list(parser.parse_args(arguments).words)
     verb = words.pop(0) if words and "=" not in words[0] else "speed"
-    try:
+
+    def measure() -> int:
         if verb not in _VERBS:
             raise InputError("verb", verb, f"must be one of {', '.join(_VERBS)}")
         work, known = _VERBS[verb]
-        options = dict(_option(word, known) for word in words)
-        work(options)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
+        work(dict(_option(word, known) for word in words))
+        return 0
+
+    return exit_code(measure)
 
 
 def _option(word: str, known: str) -> tuple[str, str]:

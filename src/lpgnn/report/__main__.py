@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from lpgnn.config import Settings
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, exit_code
 from lpgnn.report.comparison import verdict_counts
 from lpgnn.report.rebuild import rebuild
 
@@ -20,12 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "Exit codes: 0 done, 2 bad input.",
     )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    try:
-        settings = parse(parser.parse_args(arguments).overrides)
-        judged = rebuild(settings)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    overrides = parser.parse_args(arguments).overrides
+    return exit_code(lambda: _rebuild(overrides))
+
+
+def _rebuild(overrides: Sequence[str]) -> int:
+    settings = parse(overrides)
+    judged = rebuild(settings)
     counts = verdict_counts([one.verdict for one in judged])
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     print(f"{len(judged)} cells of the paper's tables (selection={settings.selection}): {told}")
