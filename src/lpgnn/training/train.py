@@ -112,6 +112,9 @@ def train(
         "released": Keeper(ReleasedRule(bound), len(runs), device),
     }
 
+    # Not compiled: torch.compile of the loss and its gradient takes 1.71 instead of 1.84 ms for ten
+    # runs on Cora and 5.1 instead of 3.2 ms for five on Facebook, a minute for its first call, and
+    # a C++ compiler on the user's machine.
     history = []
     hidden = backbone.hidden(weights, x)
     for epoch in range(1, max_epochs + 1):
