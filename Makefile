@@ -12,7 +12,7 @@ LASTFM = $(if $(filter file,$(origin DATASETS)),lastfm)
 EXPERIMENTS = denoising features mechanisms kprop budgets
 PLACES = data_dir=$(DATA_DIR) results_dir=results
 
-.PHONY: help setup run test lint format bench bench-scale reproduce-paper report kill-test clean
+.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper report kill-test clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -57,6 +57,13 @@ reproduce-paper: $(READY) ## Run every experiment of the paper that is not done 
 	@if [ -n "$(LASTFM)" ]; then \
 		$(RUN) -m lpgnn.run -m +experiment=features dataset=lastfm feature=ones,ohd,rnd $(PLACES); \
 	fi
+	$(RUN) -m lpgnn.report results_dir=results
+
+beyond-paper: $(READY) ## Run the conditioned editions, the controls and the learners, then report (DATASETS=, DATA_DIR=)
+	@for name in conditioned learners value_of_features; do \
+		echo "== $$name"; \
+		$(RUN) -m lpgnn.run -m +experiment=$$name dataset=$(DATASETS) $(PLACES) || exit $$?; \
+	done
 	$(RUN) -m lpgnn.report results_dir=results
 
 report: $(READY) ## Rebuild tables, figures and page from the rows
