@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from lpgnn.report.cells import Cell
 from lpgnn.report.evidence import Evidence
-from lpgnn.results.summary import CONFIDENCE, RESAMPLES
+from lpgnn.results.summary import percentile_interval
 
 
 @dataclass(frozen=True)
@@ -31,24 +32,10 @@ class Difference:
 
 def bootstrap_difference(values: Sequence[float]) -> Difference | None:
     """Mean and interval of differences as the accuracies get theirs; None for fewer than two."""
-    import numpy as np
-    from scipy.stats import bootstrap
-
-    sample = np.asarray(values, dtype=np.float64)
-    if sample.size < 2:
+    if len(values) < 2:
         return None
-    mean = float(sample.mean())
-    if np.all(sample == sample[0]):
-        return Difference(mean, mean, mean, sample.size)
-    interval = bootstrap(
-        (sample,),
-        np.mean,
-        n_resamples=RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return Difference(mean, float(interval.low), float(interval.high), sample.size)
+    low, high = percentile_interval(values)
+    return Difference(fmean(values), low, high, len(values))
 
 
 def paired(evidence: Evidence, cell: Cell, control: Cell, selection: str) -> Difference | None:

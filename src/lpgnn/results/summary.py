@@ -19,18 +19,16 @@ class Summary:
         return f"{self.mean:.1f} ± {self.ci:.1f}"
 
 
-def summarise(values: Sequence[float]) -> Summary:
-    """The paper's summary: 1000 resamples, percentile interval; scipy's bootstrap, seed 0.
+def percentile_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The paper's 95 % interval of a mean: 1000 resamples, percentiles; scipy's bootstrap, seed 0.
 
-    A sample of one, or of equal values, has an interval of width zero.
+    Equal values have an interval of width zero.
     """
     import numpy as np
 
     sample = np.asarray(values, dtype=np.float64)
-    if sample.size == 0:
-        return Summary(float("nan"), float("nan"), 0)
     if np.all(sample == sample[0]):
-        return Summary(float(sample[0]), 0.0, sample.size)
+        return float(sample[0]), float(sample[0])
     from scipy.stats import bootstrap
 
     interval = bootstrap(
@@ -41,4 +39,17 @@ def summarise(values: Sequence[float]) -> Summary:
         method="percentile",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    return Summary(float(sample.mean()), float(interval.high - interval.low) / 2, sample.size)
+    return float(interval.low), float(interval.high)
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """Mean and half the width of its interval; NaN for an empty sample."""
+    import numpy as np
+
+    sample = np.asarray(values, dtype=np.float64)
+    if sample.size == 0:
+        return Summary(float("nan"), float("nan"), 0)
+    low, high = percentile_interval(sample.tolist())
+    # The mean of equal values is that value, which a sum may miss by a rounding error.
+    mean = low if low == high else float(sample.mean())
+    return Summary(mean, (high - low) / 2, sample.size)
