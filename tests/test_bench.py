@@ -16,7 +16,7 @@ from lpgnn.bench.speed import CASES, Speed
 from lpgnn.config import Settings
 from lpgnn.data import CsrMatrix
 from lpgnn.experiment import load_dataset, run_repeats
-from lpgnn.propagation.operators import torch_csr
+from lpgnn.propagation.matrices import torch_csr
 
 SMALL = {"name": "sbm", "num_nodes": 120, "num_classes": 3, "num_features": 40}
 

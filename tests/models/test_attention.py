@@ -11,7 +11,7 @@ from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.models import attention
 from lpgnn.models.attention import AttentionPattern, attend
-from lpgnn.propagation.operators import torch_csr
+from lpgnn.propagation.matrices import torch_csr
 from propagation.graphs import CPU, adjacency, path_and_isolated, random_topology, seeded
 
 from .pyg import GATConv
@@ -71,15 +71,12 @@ def test_attention_by_hand() -> None:
     torch.testing.assert_close(out[0, :, 0], torch.tensor([row0, row1, row2, 1000.0]))
 
 
-@pytest.mark.parametrize("together", [1, 2, R])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
 def test_attention_equals_the_dense_formula_and_its_gradients(
-    scale: float, together: int, monkeypatch: pytest.MonkeyPatch
+    scale: float,
 ) -> None:
-    """Run by run, in twos with one left over, and all in one block-diagonal graph."""
     topology = random_topology(N)
     pattern = AttentionPattern.from_topology(topology, CPU)
-    monkeypatch.setattr(attention, "_FOLDED_ENTRIES", together * pattern.columns.numel())
     given = inputs(scale)
     out = attend(pattern, *given)
     grad = torch.randn(out.shape, generator=seeded(4))

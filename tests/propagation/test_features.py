@@ -192,7 +192,7 @@ def test_runs_that_share_a_report_store_it_once() -> None:
     shared = FeatureReports(clean_features(), 1.0, 0.0)
     operator = kprop_operator(random_topology(N), "gcn", CPU)
     features = FactoredFeatures([shared] * 5, operator, 2, CPU)
-    assert len({matrix.values().data_ptr() for matrix in features.sent}) == 1
+    assert len({matrix.tensor.values().data_ptr() for matrix in features.sent}) == 1
     check_against_dense([shared] * 5, 2, FactoredFeatures)
 
 

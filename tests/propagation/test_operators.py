@@ -14,7 +14,7 @@ from lpgnn.propagation import (
     normalised_adjacency,
     with_self_loops,
 )
-from lpgnn.propagation.operators import multiply_into, torch_csr
+from lpgnn.propagation.matrices import SparseMatrix
 
 from .graphs import (
     CPU,
@@ -206,28 +206,28 @@ def test_from_csr_builds_the_transpose_unless_told_that_it_is_symmetric() -> Non
 
 @pytest.mark.parametrize("width", [1, 3, 16, 33])
 @pytest.mark.parametrize("column_major", [False, True])
-def test_multiply_into_ignores_what_the_output_held(width: int, column_major: bool) -> None:
+def test_a_product_ignores_what_the_output_held(width: int, column_major: bool) -> None:
     matrix = rectangular()
     x = torch.randn(9, width, generator=seeded(4))
     x = x.t().contiguous().t() if column_major else x
     for filling in (torch.nan, torch.inf, 7.0):
         out = torch.full((6, width), filling)
-        returned = multiply_into(out, torch_csr(matrix, CPU), x)
+        returned = SparseMatrix(matrix, CPU).power_into(out, x)
         assert returned.data_ptr() == out.data_ptr()
         assert_close(out, matrix.to_dense().double() @ x.double())
 
 
-def test_multiply_into_by_an_empty_matrix_is_zero() -> None:
+def test_a_product_by_an_empty_matrix_is_zero() -> None:
     empty = CsrMatrix.from_dense(torch.zeros(6, 9))
     out = torch.full((6, 3), torch.nan)
-    multiply_into(out, torch_csr(empty, CPU), torch.ones(9, 3))
+    SparseMatrix(empty, CPU).power_into(out, torch.ones(9, 3))
     assert torch.equal(out, torch.zeros(6, 3))
 
 
-def test_multiply_into_writes_to_a_slice_and_nowhere_else() -> None:
+def test_a_product_writes_to_a_slice_and_nowhere_else() -> None:
     matrix = rectangular()
     x = torch.randn(9, 4, generator=seeded(4))
     out = torch.full((3, 6, 4), torch.nan)
-    multiply_into(out[1], torch_csr(matrix, CPU), x)
+    SparseMatrix(matrix, CPU).power_into(out[1], x)
     assert_close(out[1], matrix.to_dense().double() @ x.double())
     assert bool(out[[0, 2]].isnan().all())

@@ -2,49 +2,67 @@
 
 import statistics
 import time
-from typing import Any
+from contextlib import ExitStack
+from dataclasses import dataclass
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from lpgnn.propagation.operators import multiply_into
+from lpgnn.propagation.matrices import SparseMatrix
 
 
-class ProductRecorder(TorchDispatchMode):
-    """Notes matrix and width of every sparse-times-dense product that torch is asked for.
+@dataclass(frozen=True)
+class Product:
+    """A sparse product, or as many of them as it has steps."""
 
-    It listens below autograd, where forward and backward look alike, so that it stays right when
-    the engine changes.  Attention's sampled products (dense times dense, read at the edges) are no
-    such products and are left out.
+    matrix: SparseMatrix
+    width: int
+    steps: int
+
+
+class ProductRecorder:
+    """Notes every sparse-times-dense product while it is entered, forward and backward alike.
+
+    Attention's loops over edges have no matrix of their own and are left out.
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.products: list[tuple[Tensor, int]] = []
+        self.products: list[Product] = []
+        self._patches = ExitStack()
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        if func.overloadpacket in (torch.ops.aten.addmm, torch.ops.aten.mm):
-            left, right = args[-2:]
-            if left.layout == torch.sparse_csr:
-                self.products.append((left, right.shape[1]))
-        return func(*args, **(kwargs or {}))
+    def __enter__(self) -> "ProductRecorder":
+        power_into, affine_into = SparseMatrix.power_into, SparseMatrix.affine_into
+
+        def power(matrix: SparseMatrix, out: Tensor, x: Tensor, steps: int = 1) -> Tensor:
+            self.products.append(Product(matrix, x.shape[1], steps))
+            return power_into(matrix, out, x, steps)
+
+        def affine(matrix: SparseMatrix, out: Tensor, x: Tensor, offset: float) -> Tensor:
+            self.products.append(Product(matrix, x.shape[1], 1))
+            return affine_into(matrix, out, x, offset)
+
+        for name, recording in {"power_into": power, "affine_into": affine}.items():
+            self._patches.enter_context(patch.object(SparseMatrix, name, recording))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patches.close()
 
 
-def replay(products: list[tuple[Tensor, int]]) -> float:
+def replay(products: list[Product]) -> float:
     """CPU seconds of the products on row-major operands."""
     operands: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-    for matrix, width in products:
-        for rows in matrix.shape:
+    for product in products:
+        for rows in product.matrix.shape:
             # Filled: pages that were never written all lie on one page of zeros.
-            pair = (torch.ones(rows, width), torch.ones(rows, width))
-            operands.setdefault((rows, width), pair)
+            pair = (torch.ones(rows, product.width), torch.ones(rows, product.width))
+            operands.setdefault((rows, product.width), pair)
     started = time.process_time()
-    for matrix, width in products:
-        rows, columns = matrix.shape
-        multiply_into(operands[rows, width][0], matrix, operands[columns, width][1])
+    for product in products:
+        rows, columns = product.matrix.shape
+        out, x = operands[rows, product.width][0], operands[columns, product.width][1]
+        product.matrix.power_into(out, x, product.steps)
     return time.process_time() - started
 
 

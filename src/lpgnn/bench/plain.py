@@ -17,7 +17,8 @@ from lpgnn.config import Configuration
 from lpgnn.data import CsrMatrix, Graph
 from lpgnn.experiment import collect_repeat, split_of
 from lpgnn.privacy import Collected, RandomizedResponse
-from lpgnn.propagation.operators import normalised_adjacency, torch_csr
+from lpgnn.propagation.matrices import torch_csr
+from lpgnn.propagation.operators import normalised_adjacency
 from lpgnn.randomness import derive_generator
 
 

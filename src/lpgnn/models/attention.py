@@ -10,17 +10,16 @@ from torch import Tensor
 
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.propagation.operators import multiply_into, torch_csr, with_self_loops
+from lpgnn.kernels.attention import aggregate, attention_gradients, score_gaps
+from lpgnn.kernels.registers import LANES
+from lpgnn.propagation.matrices import flat, torch_csr
+from lpgnn.propagation.operators import with_self_loops
 
 _SLOPE = 0.2  # of the leaky ReLU on the scores, as in the GAT paper and torch-geometric
 
 # Weights below e^-60 of their row's largest are taken for e^-60: no float32 sum can tell, but
 # where exp underflows it takes up to thirty times as long.
 _LOWEST = -60.0
-
-# On a CPU several runs share each step as one block-diagonal graph of up to this many entries (ten
-# runs on Cora): a step on a small graph is mostly overhead, on a large one it leaves the cache.
-_FOLDED_ENTRIES = 140_000
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,13 @@ class AttentionPattern:
         return self._folded[copies]
 
     @cached_property
-    def _long_indptr(self) -> Tensor:  # segment_reduce takes no other
-        return self.indptr.long()
+    def arrays(self) -> tuple[Any, Any]:
+        """Neighbour lists for compiled loops."""
+        return self.indptr.numpy(), self.columns.numpy()
 
     @cached_property
-    def _long_columns(self) -> Tensor:  # nor does scatter_add_
-        return self.columns.long()
+    def _long_indptr(self) -> Tensor:  # segment_reduce takes no other
+        return self.indptr.long()
 
     def matrix(self, values: Tensor) -> Tensor:  # [E] -> [N, N] compressed rows
         nodes = self.indptr.numel() - 1
@@ -85,10 +85,7 @@ class AttentionPattern:
         return self.matrix(values) @ values.new_ones(self.indptr.numel() - 1)
 
     def column_sums(self, values: Tensor) -> Tensor:  # [E] -> [N]
-        if values.is_cuda:  # where scatter_add_ adds in any order
-            return self.row_sums(values.index_select(0, self.mirror))
-        zeros = values.new_zeros(self.indptr.numel() - 1)
-        return zeros.scatter_add_(0, self._long_columns, values)
+        return self.row_sums(values.index_select(0, self.mirror))
 
 
 def attend(pattern: AttentionPattern, source: Tensor, target: Tensor, value: Tensor) -> Tensor:
@@ -97,19 +94,60 @@ def attend(pattern: AttentionPattern, source: Tensor, target: Tensor, value: Ten
     out_i = sum_j a_ij value_j,  a_i = softmax over j in N(i) + {i} of
     leaky_relu(source_j + target_i).  source, target: [R, N]; value: [R, N, f] -> [R, N, f]
     """
-    runs = value.shape[0]
-    together = runs if value.is_cuda else max(1, _FOLDED_ENTRIES // pattern.columns.numel())
-    outs = [
-        _Attend.apply(s.flatten(), t.flatten(), v.flatten(0, 1), pattern.folded(len(v)))
-        for s, t, v in zip(
-            source.split(together), target.split(together), value.split(together), strict=True
-        )
-    ]
-    return (torch.cat(outs) if len(outs) > 1 else outs[0]).view(value.shape)
+    if not value.is_cuda:
+        return _CompiledAttend.apply(source, target, value, pattern)  # type: ignore[no-any-return]
+    out = _Attend.apply(
+        *(source.flatten(), target.flatten(), value.flatten(0, 1)), pattern.folded(len(value))
+    )
+    return out.view(value.shape)  # type: ignore[no-any-return]
+
+
+class _CompiledAttend(torch.autograd.Function):
+    """The formula above by compiled loops.  [R, N], [R, N], [R, N, f] -> [R, N, f]"""
+
+    @staticmethod
+    def forward(
+        ctx: Any, source: Tensor, target: Tensor, value: Tensor, pattern: AttentionPattern
+    ) -> Tensor:
+        runs, nodes, width = value.shape
+        source, target = source.contiguous(), target.contiguous()
+        value = _whole_registers(value)
+        weight = source.new_empty(runs, pattern.columns.numel())
+        out, total = torch.empty_like(value), torch.empty_like(source)
+        for run in range(runs):  # one at a time: its entries stay in the cache
+            own = (flat(source[run]), flat(target[run]))
+            score_gaps(*pattern.arrays, *own, _SLOPE, _LOWEST, flat(weight[run]))
+            weight[run].exp_()
+            results = (flat(out[run]), flat(total[run]), value.shape[2])
+            aggregate(*pattern.arrays, flat(weight[run]), flat(value[run]), *results)
+        ctx.pattern, ctx.width = pattern, width
+        ctx.save_for_backward(source, target, weight, total, value, out)
+        return out[:, :, :width]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        source, target, weight, total, value, out = ctx.saved_tensors
+        grad = _whole_registers(grad, copy=True)
+        d_source, d_target = torch.zeros_like(source), torch.empty_like(target)
+        d_value = torch.zeros_like(value)
+        for run in range(len(value)):
+            own = (flat(source[run]), flat(target[run]), _SLOPE, flat(weight[run]))
+            rows = (flat(total[run]), flat(value[run]), flat(out[run]), flat(grad[run]))
+            wanted = (flat(d_source[run]), flat(d_target[run]), flat(d_value[run]))
+            attention_gradients(*ctx.pattern.arrays, *own, *rows, *wanted, value.shape[2])
+        return d_source, d_target, d_value[:, :, : ctx.width], None
+
+
+def _whole_registers(x: Tensor, *, copy: bool = False) -> Tensor:
+    """Contiguous rows, filled up with zeros to whole registers.  [R, N, f] -> [R, N, F]"""
+    missing = -x.shape[2] % LANES
+    if missing:
+        return F.pad(x, (0, missing))
+    return x.clone(memory_format=torch.contiguous_format) if copy else x.contiguous()
 
 
 class _Attend(torch.autograd.Function):
-    """The formula above on one graph.  [N], [N], [N, f] -> [N, f]
+    """The same by torch's operations, for a GPU, on one graph.  [N], [N], [N, f] -> [N, f]
 
     The softmax is never formed: with w_ij its numerators and n_i their sum,
     out_i = (sum_j w_ij value_j) / n_i, and the gradient g_i of out_i is divided by n_i likewise:
@@ -128,7 +166,7 @@ class _Attend(torch.autograd.Function):
         weight = gap.clamp_(min=_LOWEST).exp_()
         total = pattern.row_sums(weight)[:, None]  # [N, 1], at least 1
         value = value.contiguous()
-        out = multiply_into(torch.empty_like(value), pattern.matrix(weight), value).div_(total)
+        out = (pattern.matrix(weight) @ value).div_(total)
         ctx.pattern = pattern
         ctx.save_for_backward(score, weight, total, value, out)
         return out
@@ -145,7 +183,7 @@ class _Attend(torch.autograd.Function):
         d_leaky = d_score.values().mul_(weight)
         d_sum = torch.ops.aten.leaky_relu_backward(d_leaky, score, _SLOPE, False)
         transposed = pattern.matrix(weight.index_select(0, pattern.mirror))
-        d_value = multiply_into(torch.empty_like(value), transposed, grad)
+        d_value = transposed @ grad
         return pattern.column_sums(d_sum), pattern.row_sums(d_sum), d_value, None
 
 

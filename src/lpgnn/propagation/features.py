@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.privacy.reports import FeatureReports
-from lpgnn.propagation.operators import Operator, multiply_into, power_into, torch_csr
+from lpgnn.propagation.matrices import SparseMatrix
+from lpgnn.propagation.operators import Operator
 
 
 class PropagatedFeatures(Protocol):
@@ -46,13 +48,13 @@ class FactoredFeatures:
         self.row_factors = None if row_factors is None else row_factors[:, None]  # [N, 1]
         self.offsets = [r.offset for r in reports]
         self.sent, self.sent_transposed = [], []
-        built: dict[tuple[int, float], tuple[Tensor, Tensor]] = {}
+        built: dict[tuple[int, float], tuple[SparseMatrix, SparseMatrix]] = {}
         for report in reports:
             key = (id(report.sent), report.scale)
             if key not in built:  # runs that share a report share its matrices
                 scaled = _scaled(report)
-                transposed = torch_csr(scaled.transpose(), device)
-                built[key] = (torch_csr(scaled, device), transposed)
+                transposed = SparseMatrix(scaled.transpose(), device)
+                built[key] = (SparseMatrix(scaled, device), transposed)
             self.sent.append(built[key][0])
             self.sent_transposed.append(built[key][1])
 
@@ -86,19 +88,22 @@ class DenseFeatures:
         device: torch.device,
         row_factors: Tensor | None = None,
     ) -> None:
-        self.propagated = [_propagated(report, operator, steps, device) for report in reports]
-        if row_factors is not None:
-            for x in self.propagated:
+        self.propagated = []
+        for report in reports:
+            x = _propagated(report, operator, steps, device)
+            if row_factors is not None:
                 x.mul_(row_factors[:, None])
+            self.propagated.append(_for_products(x))
 
     def matmul(self, weight: Tensor) -> Tensor:
-        return torch.stack([x @ w for x, w in zip(self.propagated, weight, strict=True)])
+        pairs = zip(self.propagated, weight, strict=True)
+        return torch.stack([_dense_product(x, w) for x, w in pairs])
 
     def matmul_each(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
         return self.matmul(torch.cat(list(weights), dim=2)).chunk(len(weights), dim=2)  # one pass
 
     def dense(self) -> Tensor:
-        return torch.stack(self.propagated)
+        return torch.stack([x.to_dense() for x in self.propagated])
 
 
 def propagated_features(
@@ -136,6 +141,38 @@ def _propagated(
     return out
 
 
+def _for_products(x: Tensor) -> Tensor:
+    """A dense matrix in the form that ``_dense_product`` takes.
+
+    On a CPU that is oneDNN's: its product of Facebook's N x d matrix with 32 columns takes 66 ms on
+    one core and the way back 113 ms, where torch's usual library takes 147 and 140 ms.
+    """
+    if x.device.type == "cpu" and torch.backends.mkldnn.is_available():
+        return x.to_mkldnn()
+    return x
+
+
+def _dense_product(x: Tensor, weight: Tensor) -> Tensor:  # [N, d], [d, h] -> [N, h]
+    if x.is_mkldnn:
+        return _DenseProduct.apply(x, weight)  # type: ignore[no-any-return]
+    return x @ weight
+
+
+class _DenseProduct(torch.autograd.Function):
+    """x W for x in oneDNN's form; torch's own way back from such a product fails on its layouts."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.x, ctx.weight = x, weight.t().contiguous().to_mkldnn()
+        return F.linear(x, ctx.weight).to_dense()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        given = grad.contiguous().to_mkldnn()
+        d_weight, _ = torch.ops.aten.mkldnn_linear_backward_weights(given, ctx.x, ctx.weight, False)
+        return None, d_weight.to_dense().t()  # [h, d] -> [d, h]
+
+
 class _Project(torch.autograd.Function):
     """s B W + o 1 (1^T W), and its gradient s B^T G + o 1 (1^T G).  [R, d, h] -> [R, N, h]"""
 
@@ -160,10 +197,10 @@ class _ProjectAndPropagate(torch.autograd.Function):
         out = weight.new_empty(len(features.sent), matrix.shape[0], weight.shape[2])
         for run, (sent, offset) in enumerate(zip(features.sent, features.offsets, strict=True)):
             if steps == 0:
-                _affine(sent, offset, weight[run], out[run])
+                sent.affine_into(out[run], weight[run], offset)
             else:
-                projected = _affine(sent, offset, weight[run], torch.empty_like(out[run]))
-                power_into(out[run], matrix, projected, steps)
+                projected = sent.affine_into(torch.empty_like(out[run]), weight[run], offset)
+                matrix.power_into(out[run], projected, steps)
             if features.row_factors is not None:
                 out[run] *= features.row_factors
         return out
@@ -180,18 +217,13 @@ class _ProjectAndPropagate(torch.autograd.Function):
             if features.row_factors is not None:
                 own = own * features.row_factors
             if steps > 0:
-                own = power_into(torch.empty_like(own), matrix, own, steps)
-            _affine(sent, offset, own, out[run])
+                own = matrix.power_into(torch.empty_like(own), own, steps)
+            sent.affine_into(out[run], own, offset)
         return out, None
 
 
-def _affine_runs(matrices: list[Tensor], offsets: list[float], x: Tensor) -> Tensor:
+def _affine_runs(matrices: list[SparseMatrix], offsets: list[float], x: Tensor) -> Tensor:
     out = x.new_empty(len(matrices), matrices[0].shape[0], x.shape[2])
     for run, (matrix, offset) in enumerate(zip(matrices, offsets, strict=True)):
-        _affine(matrix, offset, x[run], out[run])
+        matrix.affine_into(out[run], x[run], offset)
     return out
-
-
-def _affine(matrix: Tensor, offset: float, x: Tensor, out: Tensor) -> Tensor:
-    multiply_into(out, matrix, x)
-    return out if offset == 0.0 else out.add_(x.sum(0), alpha=offset)

@@ -1,6 +1,5 @@
 """Sparse operators of a graph, applied to batches of runs."""
 
-import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +8,9 @@ from torch import Tensor
 
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
+from lpgnn.kernels.products import columns_to_rows, rows_to_columns
+from lpgnn.kernels.registers import LANES
+from lpgnn.propagation.matrices import SparseMatrix, flat
 
 Aggregator = Literal["gcn", "mean"]
 
@@ -17,34 +19,19 @@ Aggregator = Literal["gcn", "mean"]
 _FOLDED_COLUMNS = 32
 
 
-def torch_csr(matrix: CsrMatrix, device: torch.device) -> Tensor:
-    """Hand a matrix to torch's own products; 32-bit indices halve the traffic of a product."""
-    with warnings.catch_warnings():
-        # torch says once in a process that the layout is in beta.
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
-        return torch.sparse_csr_tensor(
-            matrix.indptr.to(torch.int32),
-            matrix.indices.to(torch.int32),
-            matrix.values,
-            size=matrix.shape,
-            device=device,
-            check_invariants=False,
-        )
-
-
 @dataclass(frozen=True)
 class Operator:
     """A sparse N x N matrix and its transpose, which the backward pass needs."""
 
-    matrix: Tensor  # [N, N] compressed rows
-    transposed: Tensor  # [N, N]; the same object where the matrix is symmetric
+    matrix: SparseMatrix  # [N, N]
+    transposed: SparseMatrix  # [N, N]; the same object where the matrix is symmetric
 
     @classmethod
     def from_csr(
         cls, matrix: CsrMatrix, device: torch.device, *, symmetric: bool = False
     ) -> "Operator":
-        forward = torch_csr(matrix, device)
-        return cls(forward, forward if symmetric else torch_csr(matrix.transpose(), device))
+        forward = SparseMatrix(matrix, device)
+        return cls(forward, forward if symmetric else SparseMatrix(matrix.transpose(), device))
 
     def propagate(self, x: Tensor, steps: int = 1) -> Tensor:
         """Apply the operator ``steps`` times to node rows.  [R, N, h] -> [R, N, h]"""
@@ -61,49 +48,37 @@ class Operator:
         return _ClassPower.apply(p, self, steps)  # type: ignore[no-any-return]
 
 
-def multiply_into(out: Tensor, matrix: Tensor, x: Tensor) -> Tensor:
-    """out = matrix x; torch's own product fills and copies a fresh result beside the work."""
-    return torch.addmm(out, matrix, x, beta=0, out=out)
-
-
-def power_into(out: Tensor, matrix: Tensor, x: Tensor, steps: int) -> Tensor:
-    """out = matrix^steps x for steps > 0.  [N, h] -> [N, h]"""
-    spare = torch.empty_like(out) if steps > 1 else out
-    for step in range(steps, 0, -1):  # the last of the steps writes to out
-        x = multiply_into(out if step % 2 == 1 else spare, matrix, x)
-    return x
-
-
-def _power_runs(matrix: Tensor, x: Tensor, steps: int) -> Tensor:  # [R, N, h] -> [R, N, h]
+def _power_runs(matrix: SparseMatrix, x: Tensor, steps: int) -> Tensor:  # [R, N, h] -> [R, N, h]
     runs, nodes, width = x.shape
     if x.is_cuda:
         wide = x.permute(1, 0, 2).reshape(nodes, runs * width)  # [N, R h]: one launch a step
-        wide = power_into(torch.empty_like(wide), matrix, wide, steps)
+        wide = matrix.power_into(torch.empty_like(wide), wide, steps)
         return wide.view(nodes, runs, width).permute(1, 0, 2)
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     for run in range(runs):
-        power_into(out[run], matrix, x[run], steps)
+        matrix.power_into(out[run], x[run], steps)
     return out
 
 
-def _power_classes(matrix: Tensor, p: Tensor, steps: int) -> Tensor:  # [R, c, N] -> [R, c, N]
+def _power_classes(matrix: SparseMatrix, p: Tensor, steps: int) -> Tensor:
+    """[R, c, N] -> [R, c, N]"""
     runs, classes, nodes = p.shape
-    together = runs if p.is_cuda else max(1, _FOLDED_COLUMNS // classes)
-    out = torch.empty_like(p, memory_format=torch.contiguous_format)
+    if p.is_cuda:
+        rows = p.reshape(-1, nodes).t().contiguous()  # [N, R c]
+        rows = matrix.power_into(torch.empty_like(rows), rows, steps)
+        return rows.t().reshape(p.shape)
+    p = p.contiguous()
+    out = torch.empty_like(p)
+    together = max(1, _FOLDED_COLUMNS // classes)
     for start in range(0, runs, together):
-        block = p[start : start + together].reshape(-1, nodes)  # [g c, N]
-        used = block.shape[0]
-        rows = p.new_empty(nodes, _fast_width(used))  # [N, g c and some]
-        rows[:, :used] = block.t()
-        rows[:, used:] = 0
-        rows = power_into(torch.empty_like(rows), matrix, rows, steps)
-        out[start : start + together].view(-1, nodes).copy_(rows[:, :used].t())
+        block, target = p[start : start + together], out[start : start + together]
+        used = len(block) * classes
+        width = used + -used % LANES  # columns that fill no register cost more than a full one
+        rows = p.new_empty(nodes, width)
+        columns_to_rows(flat(block), flat(rows), nodes, used, width)
+        rows = matrix.power_into(torch.empty_like(rows), rows, steps)
+        rows_to_columns(flat(rows), flat(target), nodes, used, width)
     return out
-
-
-def _fast_width(columns: int) -> int:
-    """Beyond 16 columns, those that do not fill a vector register cost more than a full one."""
-    return columns if columns <= 16 else columns + -columns % 8
 
 
 class _Power(torch.autograd.Function):

@@ -1,0 +1,71 @@
+"""Sparse matrices on a device, ready for products with dense ones."""
+
+import warnings
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lpgnn.data.sparse import CsrMatrix
+from lpgnn.kernels import products
+
+
+def torch_csr(matrix: CsrMatrix, device: torch.device) -> Tensor:
+    """Hand a matrix to torch's own products; 32-bit indices halve the traffic of a product."""
+    with warnings.catch_warnings():
+        # torch says once in a process that the layout is in beta.
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta state")
+        return torch.sparse_csr_tensor(
+            matrix.indptr.to(torch.int32),
+            matrix.indices.to(torch.int32),
+            matrix.values,
+            size=matrix.shape,
+            device=device,
+            check_invariants=False,
+        )
+
+
+def flat(tensor: Tensor) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """The numbers of a contiguous tensor on the CPU, shared with it, for compiled loops."""
+    return tensor.detach().view(-1).numpy()  # type: ignore[return-value]
+
+
+class SparseMatrix:
+    """A matrix in compressed rows: compiled loops on a CPU, torch's products on a GPU."""
+
+    def __init__(self, matrix: CsrMatrix, device: torch.device) -> None:
+        self.shape, self.device = matrix.shape, device
+        self.tensor = torch_csr(matrix, device)  # shares its memory with the arrays
+        self.arrays: tuple[np.ndarray[tuple[int], np.dtype[np.generic]], ...] = ()
+        if device.type == "cpu":
+            parts = (self.tensor.crow_indices(), self.tensor.col_indices(), self.tensor.values())
+            self.arrays = tuple(part.numpy() for part in parts)
+
+    def power_into(self, out: Tensor, x: Tensor, steps: int = 1) -> Tensor:
+        """out = A^steps x for steps > 0.  [k, h] -> [n, h]
+
+        out is contiguous; torch's own product would fill and copy a fresh one beside the work.
+        """
+        spare = torch.empty_like(out) if steps > 1 else out
+        if self.arrays:
+            width = out.shape[1]
+            given = (flat(x.contiguous()), flat(out), flat(spare), width, steps)
+            products.power(*self.arrays, *given)
+            return out
+        for step in range(steps, 0, -1):  # the last of the steps writes to out
+            target = out if step % 2 == 1 else spare
+            x = torch.addmm(target, self.tensor, x, beta=0, out=target)
+        return out
+
+    def affine_into(self, out: Tensor, x: Tensor, offset: float) -> Tensor:
+        """out = A x + offset 1 (1^T x).  [k, h] -> [n, h]"""
+        if self.arrays:
+            products.affine(
+                *self.arrays, offset, flat(x.contiguous()), flat(out), out.shape[1]
+            )
+            return out
+        self.power_into(out, x)
+        return out if offset == 0.0 else out.add_(x.sum(0), alpha=offset)
+
+    def to_dense(self) -> Tensor:
+        return self.tensor.to_dense()
