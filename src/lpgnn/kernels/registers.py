@@ -5,6 +5,7 @@ the compiler's: sums stay in the processor, in one register or in as many as it 
 floats.  The functions below are for compiled code only.  They check no bounds: callers do.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -19,8 +20,9 @@ LANES = 16
 
 _FLOAT, _INDEX = ir.FloatType(), ir.IntType(32)
 _VECTOR = ir.VectorType(_FLOAT, LANES)
-# Products may be fused with sums and sums reordered: no result is promised to the last bit.
-_FAST = ("fast",)
+# Products may be fused with sums and sums reordered: no result is promised to the last bit.  What is
+# not finite stays so: a diverging run is told by it.
+_FAST = ("contract", "reassoc", "nsz", "arcp")
 
 
 def compiled(function: Function) -> Function:
@@ -151,6 +153,56 @@ def multiply(context: Any, a: Any, b: Any) -> Any:
         return builder.fmul(*args, flags=_FAST)
 
     return _REGISTER(_REGISTER, _REGISTER), build
+
+
+@_function("exp_or_scale")
+def exp_or_scale(context: Any, a: Any, positive: Any, negative: Any) -> Any:
+    """positive a where a > 0, negative (e^a - 1) elsewhere: an exponential linear unit.
+
+    e^a = 2^n e^r with |r| <= ln(2) / 2, and e^r by its series up to r^7: exact to float32.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, positive, negative = args
+        whole = ir.VectorType(_INDEX, LANES)
+
+        def constant(number: float) -> Any:
+            return ir.Constant(_VECTOR, [number] * LANES)
+
+        def times_plus(a: Any, b: Any, c: Any) -> Any:  # in this order: the remainder is exact
+            return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
+
+        lowest, one = constant(-80.0), constant(1.0)
+        below = builder.select(builder.fcmp_ordered("<", x, lowest), lowest, x)
+        # Above 0 another branch is taken: a bound keeps 2^n a number there.
+        inside = builder.select(builder.fcmp_ordered(">", below, one), one, below)
+        scaled = builder.fmul(inside, constant(1 / math.log(2)))
+        form = ir.FunctionType(_VECTOR, [_VECTOR])
+        name = f"llvm.rint.v{LANES}f32"
+        n = builder.call(cgutils.get_or_insert_function(builder.module, form, name), [scaled])
+        r = times_plus(n, constant(-0.693359375), inside)
+        r = times_plus(n, constant(0.693359375 - math.log(2)), r)
+        series = constant(1 / math.factorial(7))
+        for degree in range(6, -1, -1):
+            series = times_plus(series, r, constant(1 / math.factorial(degree)))
+        exponent = builder.add(builder.fptosi(n, whole), ir.Constant(whole, [127] * LANES))
+        power = builder.bitcast(builder.shl(exponent, ir.Constant(whole, [23] * LANES)), _VECTOR)
+        falling = builder.fmul(negative, builder.fsub(builder.fmul(series, power), one))
+        rising = builder.fmul(positive, x)
+        return builder.select(builder.fcmp_ordered(">", x, constant(0.0)), rising, falling)
+
+    return _REGISTER(_REGISTER, _REGISTER, _REGISTER), build
+
+
+@_function("where_positive")
+def where_positive(context: Any, condition: Any, a: Any, b: Any) -> Any:
+    """a where the condition is above 0, b elsewhere, lane by lane"""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        zero = ir.Constant(_VECTOR, [0.0] * LANES)
+        return builder.select(builder.fcmp_ordered(">", args[0], zero), args[1], args[2])
+
+    return _REGISTER(_REGISTER, _REGISTER, _REGISTER), build
 
 
 @_function("sum_lanes")

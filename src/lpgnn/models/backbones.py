@@ -3,8 +3,7 @@
 A backbone works on R runs at once: every weight and every activation has a leading run
 dimension, and nothing mixes runs.  ``hidden`` is the first layer: nothing in it is random, so an
 epoch's evaluation and the next epoch's training step share it; dropout comes at the head of
-``logits``.  SELU works in place: torch then computes its gradient from the result, without a second
-exponential.  Initial weights follow torch-geometric's layers.
+``logits``.  Initial weights follow torch-geometric's layers.
 """
 
 import math
@@ -13,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lpgnn.data.graph import Topology
 from lpgnn.errors import InputError
+from lpgnn.models.activation import selu
 from lpgnn.models.attention import AttentionPattern, attend
 from lpgnn.models.dropout import Dropout
 from lpgnn.propagation import PropagatedFeatures, aggregation, with_self_loops
@@ -68,7 +67,7 @@ class GCN(Backbone):
 
     def hidden(self, weights: Weights, x: PropagatedFeatures) -> Tensor:
         mixed = self.aggregate.propagate(x.matmul(weights["weight1"]))  # [R, N, h]
-        return F.selu(mixed.add_(weights["bias1"][:, None]), inplace=True)
+        return selu(mixed, weights["bias1"])
 
     def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
         hidden = dropout(hidden) if dropout else hidden
@@ -96,7 +95,7 @@ class GraphSAGE(Backbone):
     def hidden(self, weights: Weights, x: PropagatedFeatures) -> Tensor:
         left, right = x.matmul_each([weights["left1"], weights["right1"]])  # [R, N, h] each
         mixed = self.aggregate.propagate(left).add_(right)
-        return F.selu(mixed.add_(weights["bias1"][:, None]), inplace=True)
+        return selu(mixed, weights["bias1"])
 
     def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
         hidden = dropout(hidden) if dropout else hidden
@@ -140,7 +139,7 @@ class GAT(Backbone):
             )
             outputs.append(attend(self.pattern, source, target, value))
         mixed = torch.cat(outputs, dim=2)  # [R, N, H h]
-        return F.selu(mixed.add_(weights["bias1"][:, None]), inplace=True)
+        return selu(mixed, weights["bias1"])
 
     def logits(self, weights: Weights, hidden: Tensor, dropout: Dropout | None) -> Tensor:
         hidden = dropout(hidden) if dropout else hidden

@@ -1,9 +1,13 @@
 """Dropout with one random stream a run."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from lpgnn.kernels.dropout import keep_where
+from lpgnn.propagation.matrices import flat
 
 _LEVELS = 1 << 16
 
@@ -21,21 +25,44 @@ class Dropout:
         self.generators = generators
 
     def __call__(self, hidden: Tensor) -> Tensor:  # [R, N, h] -> [R, N, h]
-        if not any(self.levels):
-            return hidden
-        mask = torch.empty_like(hidden)
-        entries = hidden[0].numel()
-        bits = torch.empty((entries + 3) // 4, dtype=torch.int64, device=hidden.device)
-        for run, (level, generator) in enumerate(zip(self.levels, self.generators, strict=True)):
-            bits.random_(-(2**63), None, generator=generator)
-            draws = bits.view(torch.int16)[:entries].view_as(hidden[run])
-            # Compared in place: the way from bool to float takes five times as long.
-            kept = draws.ge_(level - _LEVELS // 2)  # 0 or 1, still 16 bits wide
-            mask[run].copy_(kept).mul_(_LEVELS / (_LEVELS - level))
-        return hidden * mask
+        return _Drop.apply(hidden, self) if any(self.levels) else hidden  # type: ignore[no-any-return]
+
+    def draw(self, hidden: Tensor) -> Tensor:
+        """Fresh draws, one for each entry.  [R, N, h] -> [R, N h and some] int16"""
+        words = (hidden[0].numel() + 3) // 4
+        bits = torch.empty(len(hidden), words, dtype=torch.int64, device=hidden.device)
+        for own, generator in zip(bits, self.generators, strict=True):
+            own.random_(-(2**63), None, generator=generator)
+        return bits.view(torch.int16)
+
+    def keep(self, x: Tensor, draws: Tensor) -> Tensor:
+        """Drop the entries whose draws lie below their run's level, scale the others."""
+        x, out = x.contiguous(), torch.empty_like(x, memory_format=torch.contiguous_format)
+        for run, level in enumerate(self.levels):
+            lowest, scale = level - _LEVELS // 2, _LEVELS / (_LEVELS - level)
+            own = draws[run, : x[run].numel()]
+            if x.is_cuda:
+                out[run] = torch.where(own.view_as(x[run]) >= lowest, scale * x[run], 0.0)
+            else:
+                keep_where(own.numpy(), lowest, scale, flat(x[run]), flat(out[run]))
+        return out
 
     def seed(self, run: int) -> int:
         """A fresh seed from the run's stream, for modules that bring their own dropout."""
         device = self.generators[run].device
         draw = torch.randint(2**62, (), generator=self.generators[run], device=device)
         return int(draw)
+
+
+class _Drop(torch.autograd.Function):
+    """Forward and backward apply the same draws: no mask of floats is ever made."""
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, dropout: Dropout) -> Tensor:
+        ctx.dropout, draws = dropout, dropout.draw(hidden)
+        ctx.save_for_backward(draws)
+        return dropout.keep(hidden, draws)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.dropout.keep(grad, *ctx.saved_tensors), None
