@@ -19,10 +19,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 LANES = 16
 
 _FLOAT, _INDEX = ir.FloatType(), ir.IntType(32)
-_VECTOR = ir.VectorType(_FLOAT, LANES)
+VECTOR = ir.VectorType(_FLOAT, LANES)
 # Products may be fused with sums and sums reordered: no result is promised to the last bit.  What is
 # not finite stays so: a diverging run is told by it.
-_FAST = ("contract", "reassoc", "nsz", "arcp")
+FAST = ("contract", "reassoc", "nsz", "arcp")
 
 
 def compiled(function: Function) -> Function:
@@ -35,21 +35,22 @@ class _RegisterType(types.Type):  # type: ignore[misc]
         super().__init__(name="Register")
 
 
-_REGISTER = _RegisterType()
+REGISTER = _RegisterType()
 
 
 @register_model(_RegisterType)  # type: ignore[untyped-decorator]
 class _RegisterModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, frontend: Any) -> None:
-        super().__init__(manager, frontend, _VECTOR)
+        super().__init__(manager, frontend, VECTOR)
 
 
-def _address(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
+def address_of(context: Any, builder: Any, array_type: Any, array: Any, offset: Any) -> Any:
+    """Code for the address of array[offset]."""
     data = context.make_array(array_type)(context, builder, array).data
     return builder.gep(data, [offset])
 
 
-def _function(name: str) -> Callable[[Callable[..., Any]], Any]:
+def function(name: str) -> Callable[[Callable[..., Any]], Any]:
     """An intrinsic under a name that compiled code calls."""
 
     def decorate(typed: Callable[..., Any]) -> Any:
@@ -59,47 +60,55 @@ def _function(name: str) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
-@_function("at")
+def spread_number(builder: Any, number: Any) -> Any:
+    """Code for the same number in all lanes."""
+    undefined = ir.Constant(VECTOR, ir.Undefined)
+    first = builder.insert_element(undefined, number, ir.Constant(_INDEX, 0))
+    lanes = ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES)
+    return builder.shuffle_vector(first, undefined, lanes)
+
+
+@function("at")
 def at(context: Any, array: Any, offset: Any) -> Any:
     """array[offset]; a 32-bit whole number comes out as an index."""
     is_index = array.dtype == types.int32
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = builder.load(_address(context, builder, signature.args[0], *args), align=4)
+        value = builder.load(address_of(context, builder, signature.args[0], *args), align=4)
         return builder.sext(value, ir.IntType(64)) if is_index else value
 
     return (types.int64 if is_index else array.dtype)(array, types.int64), build
 
 
-@_function("load")
+@function("load")
 def load(context: Any, array: Any, offset: Any) -> Any:
     """array[offset : offset + 16]"""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], *args)
-        return builder.load(builder.bitcast(address, _VECTOR.as_pointer()), align=4)
+        address = address_of(context, builder, signature.args[0], *args)
+        return builder.load(builder.bitcast(address, VECTOR.as_pointer()), align=4)
 
-    return _REGISTER(array, types.int64), build
+    return REGISTER(array, types.int64), build
 
 
-@_function("store")
+@function("store")
 def store(context: Any, array: Any, offset: Any, register: Any) -> Any:
     """array[offset : offset + 16] = register"""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], *args[:2])
-        builder.store(args[2], builder.bitcast(address, _VECTOR.as_pointer()), align=4)
+        address = address_of(context, builder, signature.args[0], *args[:2])
+        builder.store(args[2], builder.bitcast(address, VECTOR.as_pointer()), align=4)
         return context.get_dummy_value()
 
-    return types.void(array, types.int64, _REGISTER), build
+    return types.void(array, types.int64, REGISTER), build
 
 
-@_function("prefetch")
+@function("prefetch")
 def prefetch(context: Any, array: Any, offset: Any) -> Any:
     """Ask for the memory around array[offset] before it is needed; any offset is harmless."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], *args)
+        address = address_of(context, builder, signature.args[0], *args)
         pointer = ir.IntType(8).as_pointer()
         form = ir.FunctionType(ir.VoidType(), [pointer, _INDEX, _INDEX, _INDEX])
         function = cgutils.get_or_insert_function(builder.module, form, "llvm.prefetch.p0")
@@ -111,51 +120,48 @@ def prefetch(context: Any, array: Any, offset: Any) -> Any:
     return types.void(array, types.int64), build
 
 
-@_function("spread")
+@function("spread")
 def spread(context: Any, number: Any) -> Any:
     """The same number in all lanes."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
-        first = builder.insert_element(undefined, args[0], ir.Constant(_INDEX, 0))
-        lanes = ir.Constant(ir.VectorType(_INDEX, LANES), [0] * LANES)
-        return builder.shuffle_vector(first, undefined, lanes)
+        return spread_number(builder, args[0])
 
-    return _REGISTER(types.float32), build
+    return REGISTER(types.float32), build
 
 
-@_function("fma")
+@function("fma")
 def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
     """a b + c, lane by lane"""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        product = builder.fmul(args[0], args[1], flags=_FAST)
-        return builder.fadd(product, args[2], flags=_FAST)
+        product = builder.fmul(args[0], args[1], flags=FAST)
+        return builder.fadd(product, args[2], flags=FAST)
 
-    return _REGISTER(_REGISTER, _REGISTER, _REGISTER), build
+    return REGISTER(REGISTER, REGISTER, REGISTER), build
 
 
-@_function("add")
+@function("add")
 def add(context: Any, a: Any, b: Any) -> Any:
     """a + b, lane by lane"""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fadd(*args, flags=_FAST)
+        return builder.fadd(*args, flags=FAST)
 
-    return _REGISTER(_REGISTER, _REGISTER), build
+    return REGISTER(REGISTER, REGISTER), build
 
 
-@_function("multiply")
+@function("multiply")
 def multiply(context: Any, a: Any, b: Any) -> Any:
     """a b, lane by lane"""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.fmul(*args, flags=_FAST)
+        return builder.fmul(*args, flags=FAST)
 
-    return _REGISTER(_REGISTER, _REGISTER), build
+    return REGISTER(REGISTER, REGISTER), build
 
 
-@_function("exp_or_scale")
+@function("exp_or_scale")
 def exp_or_scale(context: Any, a: Any, positive: Any, negative: Any) -> Any:
     """positive a where a > 0, negative (e^a - 1) elsewhere: an exponential linear unit.
 
@@ -167,7 +173,7 @@ def exp_or_scale(context: Any, a: Any, positive: Any, negative: Any) -> Any:
         whole = ir.VectorType(_INDEX, LANES)
 
         def constant(number: float) -> Any:
-            return ir.Constant(_VECTOR, [number] * LANES)
+            return ir.Constant(VECTOR, [number] * LANES)
 
         def times_plus(a: Any, b: Any, c: Any) -> Any:  # in this order: the remainder is exact
             return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
@@ -177,7 +183,7 @@ def exp_or_scale(context: Any, a: Any, positive: Any, negative: Any) -> Any:
         # Above 0 another branch is taken: a bound keeps 2^n a number there.
         inside = builder.select(builder.fcmp_ordered(">", below, one), one, below)
         scaled = builder.fmul(inside, constant(1 / math.log(2)))
-        form = ir.FunctionType(_VECTOR, [_VECTOR])
+        form = ir.FunctionType(VECTOR, [VECTOR])
         name = f"llvm.rint.v{LANES}f32"
         n = builder.call(cgutils.get_or_insert_function(builder.module, form, name), [scaled])
         r = times_plus(n, constant(-0.693359375), inside)
@@ -186,33 +192,33 @@ def exp_or_scale(context: Any, a: Any, positive: Any, negative: Any) -> Any:
         for degree in range(6, -1, -1):
             series = times_plus(series, r, constant(1 / math.factorial(degree)))
         exponent = builder.add(builder.fptosi(n, whole), ir.Constant(whole, [127] * LANES))
-        power = builder.bitcast(builder.shl(exponent, ir.Constant(whole, [23] * LANES)), _VECTOR)
+        power = builder.bitcast(builder.shl(exponent, ir.Constant(whole, [23] * LANES)), VECTOR)
         falling = builder.fmul(negative, builder.fsub(builder.fmul(series, power), one))
         rising = builder.fmul(positive, x)
         return builder.select(builder.fcmp_ordered(">", x, constant(0.0)), rising, falling)
 
-    return _REGISTER(_REGISTER, _REGISTER, _REGISTER), build
+    return REGISTER(REGISTER, REGISTER, REGISTER), build
 
 
-@_function("where_positive")
+@function("where_positive")
 def where_positive(context: Any, condition: Any, a: Any, b: Any) -> Any:
     """a where the condition is above 0, b elsewhere, lane by lane"""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        zero = ir.Constant(_VECTOR, [0.0] * LANES)
+        zero = ir.Constant(VECTOR, [0.0] * LANES)
         return builder.select(builder.fcmp_ordered(">", args[0], zero), args[1], args[2])
 
-    return _REGISTER(_REGISTER, _REGISTER, _REGISTER), build
+    return REGISTER(REGISTER, REGISTER, REGISTER), build
 
 
-@_function("sum_lanes")
+@function("sum_lanes")
 def sum_lanes(context: Any, a: Any) -> Any:
     """The sum of the sixteen lanes."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        form = ir.FunctionType(_FLOAT, [_FLOAT, _VECTOR])
+        form = ir.FunctionType(_FLOAT, [_FLOAT, VECTOR])
         name = f"llvm.vector.reduce.fadd.v{LANES}f32"
         function = cgutils.get_or_insert_function(builder.module, form, name)
-        return builder.call(function, [ir.Constant(_FLOAT, 0.0), args[0]], fastmath=_FAST)
+        return builder.call(function, [ir.Constant(_FLOAT, 0.0), args[0]], fastmath=FAST)
 
-    return types.float32(_REGISTER), build
+    return types.float32(REGISTER), build

@@ -4,7 +4,7 @@ Reports are X' = s B + o 11^T.  A first layer needs P^K X' W only, and
 P^K X' W = P^K (s B W + o 1 (1^T W)): project first (d -> h), then propagate N x h.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
+from lpgnn.kernels.panels import COLUMNS, ROWS, panels_times, panels_transposed_times
 from lpgnn.privacy.reports import FeatureReports
-from lpgnn.propagation.matrices import SparseMatrix
+from lpgnn.propagation.matrices import SparseMatrix, flat
 from lpgnn.propagation.operators import Operator
 
 
@@ -75,7 +76,7 @@ class FactoredFeatures:
 
 
 class DenseFeatures:
-    """Dense reports: P^K X' is formed once, in place and by column blocks, then multiplied.
+    """Dense reports: P^K X' is formed once, by column blocks, then multiplied.
 
     Projecting first would read the same N x d numbers each epoch and propagate on top of it.
     """
@@ -88,22 +89,86 @@ class DenseFeatures:
         device: torch.device,
         row_factors: Tensor | None = None,
     ) -> None:
-        self.propagated = []
+        form = DenseMatrix if device.type == "cuda" else PanelMatrix
+        self.propagated: list[DenseMatrix | PanelMatrix] = []
         for report in reports:
-            x = _propagated(report, operator, steps, device)
-            if row_factors is not None:
-                x.mul_(row_factors[:, None])
-            self.propagated.append(_for_products(x))
+            matrix = form(report.num_nodes, report.num_features, device)
+            for start, block in _propagated_blocks(report, operator, steps, device):
+                matrix.fill(start, block if row_factors is None else block * row_factors[:, None])
+            self.propagated.append(matrix)
 
     def matmul(self, weight: Tensor) -> Tensor:
         pairs = zip(self.propagated, weight, strict=True)
-        return torch.stack([_dense_product(x, w) for x, w in pairs])
+        return torch.stack([x.matmul(w) for x, w in pairs])
 
     def matmul_each(self, weights: Sequence[Tensor]) -> Sequence[Tensor]:
         return self.matmul(torch.cat(list(weights), dim=2)).chunk(len(weights), dim=2)  # one pass
 
     def dense(self) -> Tensor:
-        return torch.stack([x.to_dense() for x in self.propagated])
+        return torch.stack([x.dense() for x in self.propagated])
+
+
+class DenseMatrix:
+    """A dense matrix on a GPU."""
+
+    def __init__(self, rows: int, columns: int, device: torch.device) -> None:
+        self.matrix = torch.empty(rows, columns, device=device)
+
+    def fill(self, start: int, block: Tensor) -> None:
+        """Set columns from ``start`` on.  block: [N, b]"""
+        self.matrix[:, start : start + block.shape[1]] = block
+
+    def matmul(self, weight: Tensor) -> Tensor:  # [d, h] -> [N, h]
+        return self.matrix @ weight
+
+    def dense(self) -> Tensor:
+        return self.matrix
+
+
+class PanelMatrix:
+    """The same on a CPU, in panels of rows for compiled products.
+
+    On one core the product of Facebook's N x d matrix with 32 columns takes 68 ms and the way back
+    70 ms, where torch's usual library takes 147 and 140 ms and oneDNN 66 and 113 ms.
+    """
+
+    def __init__(self, rows: int, columns: int, device: torch.device) -> None:
+        self.rows = rows
+        self.panels = torch.zeros(-(-rows // ROWS), columns, ROWS)  # [P, d, 12]
+
+    def fill(self, start: int, block: Tensor) -> None:
+        width = block.shape[1]
+        padded = block.new_zeros(self.panels.shape[0] * ROWS, width)
+        padded[: self.rows] = block
+        by_panel = padded.view(-1, ROWS, width).transpose(1, 2)  # [P, b, 12]
+        self.panels[:, start : start + width] = by_panel
+
+    def matmul(self, weight: Tensor) -> Tensor:
+        missing = -weight.shape[1] % COLUMNS
+        out = _PanelProduct.apply(F.pad(weight, (0, missing)).contiguous(), self)
+        return out[: self.rows, : weight.shape[1]]  # type: ignore[no-any-return]
+
+    def dense(self) -> Tensor:
+        by_row = self.panels.transpose(1, 2)  # [P, 12, d]
+        return by_row.reshape(-1, by_row.shape[2])[: self.rows]
+
+
+class _PanelProduct(torch.autograd.Function):
+    """X W and its gradient X^T G, with rows up to whole panels.  [d, h] -> [12 P, h]"""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, matrix: PanelMatrix) -> Tensor:
+        ctx.matrix, width = matrix, weight.shape[1]
+        out = weight.new_empty(matrix.panels.shape[0] * ROWS, width)
+        panels_times(flat(matrix.panels), flat(weight), flat(out), width)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        panels, width = ctx.matrix.panels, grad.shape[1]
+        out = grad.new_zeros(panels.shape[1], width)
+        panels_transposed_times(flat(panels), flat(grad.contiguous()), flat(out), width)
+        return out, None
 
 
 def propagated_features(
@@ -127,50 +192,15 @@ def _scaled(report: FeatureReports) -> CsrMatrix:
     return CsrMatrix(sent.indptr, sent.indices, sent.values * report.scale, sent.shape)
 
 
-def _propagated(
+def _propagated_blocks(
     report: FeatureReports, operator: Operator, steps: int, device: torch.device
-) -> Tensor:
+) -> Iterator[tuple[int, Tensor]]:
+    """P^K X' by blocks of columns: the working set of a block is small beside the whole."""
     sent = report.sent.to_dense() if isinstance(report.sent, CsrMatrix) else report.sent
-    nodes, features = sent.shape
-    out = torch.empty(nodes, features, device=device)
-    block = 256  # columns at a time: the working set of a block stays small beside the result
-    for start in range(0, features, block):
-        columns = sent[:, start : start + block].to(device, torch.float32)
+    for start in range(0, sent.shape[1], 256):
+        columns = sent[:, start : start + 256].to(device, torch.float32)
         columns = (columns * report.scale + report.offset).unsqueeze(0)  # [1, N, block]
-        out[:, start : start + block] = operator.propagate(columns, steps)[0]
-    return out
-
-
-def _for_products(x: Tensor) -> Tensor:
-    """A dense matrix in the form that ``_dense_product`` takes.
-
-    On a CPU that is oneDNN's: its product of Facebook's N x d matrix with 32 columns takes 66 ms on
-    one core and the way back 113 ms, where torch's usual library takes 147 and 140 ms.
-    """
-    if x.device.type == "cpu" and torch.backends.mkldnn.is_available():
-        return x.to_mkldnn()
-    return x
-
-
-def _dense_product(x: Tensor, weight: Tensor) -> Tensor:  # [N, d], [d, h] -> [N, h]
-    if x.is_mkldnn:
-        return _DenseProduct.apply(x, weight)  # type: ignore[no-any-return]
-    return x @ weight
-
-
-class _DenseProduct(torch.autograd.Function):
-    """x W for x in oneDNN's form; torch's own way back from such a product fails on its layouts."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.x, ctx.weight = x, weight.t().contiguous().to_mkldnn()
-        return F.linear(x, ctx.weight).to_dense()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        given = grad.contiguous().to_mkldnn()
-        d_weight, _ = torch.ops.aten.mkldnn_linear_backward_weights(given, ctx.x, ctx.weight, False)
-        return None, d_weight.to_dense().t()  # [h, d] -> [d, h]
+        yield start, operator.propagate(columns, steps)[0]
 
 
 class _Project(torch.autograd.Function):
