@@ -10,29 +10,27 @@ import pytest
 import torch
 
 from lpgnn.bench.__main__ import main
-from lpgnn.bench.floor import EpochClock, ProductRecorder, replay
+from lpgnn.bench.floor import EpochClock, Product, ProductRecorder, replay
 from lpgnn.bench.scale import COLUMNS, conclusions, configuration_of, dense_mb, growth, read_rows
 from lpgnn.bench.speed import CASES, Speed
 from lpgnn.config import Settings
 from lpgnn.data import CsrMatrix
 from lpgnn.experiment import load_dataset, run_repeats
-from lpgnn.propagation.matrices import torch_csr
+from lpgnn.propagation.matrices import SparseMatrix
 
 SMALL = {"name": "sbm", "num_nodes": 120, "num_classes": 3, "num_features": 40}
 
 
-def small_matrix() -> torch.Tensor:
+def test_sparse_products_are_recorded_while_it_listens() -> None:
     dense = torch.tensor([[0.0, 2.0, 0.0], [1.0, 0.0, 3.0]])
-    return torch_csr(CsrMatrix.from_dense(dense), torch.device("cpu"))
-
-
-def test_sparse_products_are_recorded_whoever_asks_for_them() -> None:
-    matrix, x = small_matrix(), torch.ones(3, 4)
+    matrix = SparseMatrix(CsrMatrix.from_dense(dense), torch.device("cpu"))
+    x, out = torch.ones(3, 4), torch.empty(2, 4)
     with ProductRecorder() as recorder:
-        matrix @ x
-        torch.addmm(torch.empty(2, 4), matrix, x, beta=0, out=torch.empty(2, 4))
-        x @ torch.ones(4, 2)  # a dense product is none
-    assert [(tuple(m.shape), width) for m, width in recorder.products] == [((2, 3), 4)] * 2
+        matrix.power_into(out, x)
+        matrix.affine_into(out, x, 0.5)
+    assert torch.equal(out, dense @ x + 1.5)  # what it listens to goes on
+    matrix.power_into(out, x)
+    assert recorder.products == [Product(matrix, 4, 1)] * 2
     assert replay(recorder.products) > 0
 
 
@@ -42,7 +40,7 @@ def recorded_widths(**settings: Any) -> list[int]:
     run_repeats(configuration, load_dataset(configuration, "data"), [0], on_epoch=clock)
     assert len(clock.epochs) == len(clock.floors) == 1
     assert clock._recorder is not None
-    return [width for _, width in clock._recorder.products]
+    return [p.width * p.steps for p in clock._recorder.products]
 
 
 def test_an_epoch_is_recorded_there_and_back() -> None:
@@ -51,7 +49,7 @@ def test_an_epoch_is_recorded_there_and_back() -> None:
     more = sum(recorded_widths(x_steps=2, y_steps=0))
     assert more - few == 2 * 16 * 2  # both projections of SAGE, 16 columns each
     labels = sum(recorded_widths(x_steps=1, y_steps=2))
-    assert labels - few == 2 * 3 * 2  # two steps of three classes
+    assert labels - few == 2 * 16 * 2  # two steps of three classes, filled up to a register
 
 
 def test_a_clock_starts_anew_when_the_batch_changes() -> None:

@@ -113,7 +113,7 @@ def test_a_label_reaches_others_but_not_its_own_node(walk: Walk) -> None:
     labels = random_labels(30, 4)
     before = held_out(labels, 4, 1.0, walk)
     operator = kprop_operator(random_topology(30), "gcn", CPU)
-    degree = operator.matrix.crow_indices().diff()
+    degree = operator.matrix.tensor.crow_indices().diff()
     reached_others = returned = 0
     for v in ((labels >= 0) & (degree > 0)).nonzero().flatten().tolist():
         other = labels.clone()

@@ -105,6 +105,7 @@ def attention_gradients(
     source: Floats,
     target: Floats,
     slope: float,
+    width: int,
     weight: Floats,
     total: Floats,
     value: Floats,
@@ -113,7 +114,6 @@ def attention_gradients(
     d_source: Floats,
     d_target: Floats,
     d_value: Floats,
-    width: int,
 ) -> None:
     """The way back from grad, the gradient of out, in one pass over the entries.
 

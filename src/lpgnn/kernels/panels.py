@@ -1,18 +1,18 @@
 """Dense matrix times a few columns, and the way back, at the pace of the processor's registers.
 
-A matrix [N, d] is kept in panels of twelve rows, [N / 12, d, 12]: at each of its d places a panel has
-twelve numbers side by side.  Twelve rows of 32 columns are 24 registers of sums; both products
+A matrix [N, d] is kept in panels of twelve rows, [N / 12, d, 12]: at each of its d places a panel
+has twelve numbers side by side.  Twelve rows of 32 columns are 24 registers of sums; both products
 read the matrix once, from front to back, and need no second, transposed copy of it.
 """
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 
 from lpgnn.kernels.products import Floats
 from lpgnn.kernels.registers import (
+    FUSED,
     LANES,
     REGISTER,
     VECTOR,
@@ -35,8 +35,7 @@ _PAIR = types.UniTuple(REGISTER, 2)
 
 
 def _times_plus(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    # Fused, but not reordered: the chains stay as they are written.
-    return builder.fadd(builder.fmul(a, b, flags=("contract",)), c, flags=("contract",))
+    return builder.fadd(builder.fmul(a, b, flags=FUSED), c, flags=FUSED)
 
 
 def _numbers(context: Any, builder: Any, array_type: Any, panel: Any, place: Any) -> list[Any]:
@@ -104,14 +103,10 @@ def add_outer(context: Any, sums: Any, panel: Any, place: Any, a: Any, b: Any) -
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         sums, panel, place, *pair = args
-        for row, number in enumerate(
-            _numbers(context, builder, signature.args[1], panel, place)
-        ):
+        for row, number in enumerate(_numbers(context, builder, signature.args[1], panel, place)):
             for half in range(2):
                 index = 2 * row + half
-                grown = _times_plus(
-                    builder, number, pair[half], builder.extract_value(sums, index)
-                )
+                grown = _times_plus(builder, number, pair[half], builder.extract_value(sums, index))
                 sums = builder.insert_value(sums, grown, index)
         return sums
 
@@ -145,7 +140,10 @@ def add_inner(context: Any, a: Any, b: Any, rows: Any, panel: Any, place: Any) -
 
 @compiled
 def panels_times(panels: Floats, weight: Floats, out: Floats, width: int) -> None:
-    """out = X W.  panels: [n / 12, d, 12]; weight: [d, width], out: [n, width], width in 32s, flat"""
+    """out = X W.  panels: [n / 12, d, 12]; weight: [d, width], out: [n, width], all flat
+
+    width: a multiple of 32
+    """
     places = weight.size // width
     for panel in range(panels.size // (ROWS * places)):
         for column in range(0, width, COLUMNS):

@@ -39,33 +39,47 @@ def multiply(
         if far:
             for entry in range(begin, end):
                 prefetch(x, at(indices, min(entry + _AHEAD, last)) * width)
+        # Each column has two sums, of even and of odd entries, so that an addition need not wait for
+        # the one before; whether columns come in ones or twos of registers does not change them.
         column = 0
         while column + 2 * LANES <= whole:
             a = load(start, column) if has_start else zero
             b = load(start, column + LANES) if has_start else zero
-            for entry in range(begin, end):
+            odd_a = zero
+            odd_b = zero
+            entry = begin
+            while entry + 1 < end:
                 weight = spread(at(values, entry))
                 place = at(indices, entry) * width + column
                 a = fma(weight, load(x, place), a)
                 b = fma(weight, load(x, place + LANES), b)
-            store(out, here + column, a)
-            store(out, here + column + LANES, b)
+                weight = spread(at(values, entry + 1))
+                place = at(indices, entry + 1) * width + column
+                odd_a = fma(weight, load(x, place), odd_a)
+                odd_b = fma(weight, load(x, place + LANES), odd_b)
+                entry += 2
+            if entry < end:
+                weight = spread(at(values, entry))
+                place = at(indices, entry) * width + column
+                a = fma(weight, load(x, place), a)
+                b = fma(weight, load(x, place + LANES), b)
+            store(out, here + column, add(a, odd_a))
+            store(out, here + column + LANES, add(b, odd_b))
             column += 2 * LANES
         if column < whole:
-            # Two sums: one addition need not wait for the one before.
             a = load(start, column) if has_start else zero
-            b = zero
+            odd_a = zero
             entry = begin
             while entry + 1 < end:
                 first = at(indices, entry) * width + column
                 second = at(indices, entry + 1) * width + column
                 a = fma(spread(at(values, entry)), load(x, first), a)
-                b = fma(spread(at(values, entry + 1)), load(x, second), b)
+                odd_a = fma(spread(at(values, entry + 1)), load(x, second), odd_a)
                 entry += 2
             if entry < end:
                 place = at(indices, entry) * width + column
                 a = fma(spread(at(values, entry)), load(x, place), a)
-            store(out, here + column, add(a, b))
+            store(out, here + column, add(a, odd_a))
         for column in range(whole, width):
             number = start[column] if has_start else np.float32(0)
             for entry in range(begin, end):

@@ -109,7 +109,7 @@ class _CompiledAttend(torch.autograd.Function):
     def forward(
         ctx: Any, source: Tensor, target: Tensor, value: Tensor, pattern: AttentionPattern
     ) -> Tensor:
-        runs, nodes, width = value.shape
+        runs, _, width = value.shape
         source, target = source.contiguous(), target.contiguous()
         value = _whole_registers(value)
         weight = source.new_empty(runs, pattern.columns.numel())
@@ -118,23 +118,27 @@ class _CompiledAttend(torch.autograd.Function):
             own = (flat(source[run]), flat(target[run]))
             score_gaps(*pattern.arrays, *own, _SLOPE, _LOWEST, flat(weight[run]))
             weight[run].exp_()
-            results = (flat(out[run]), flat(total[run]), value.shape[2])
-            aggregate(*pattern.arrays, flat(weight[run]), flat(value[run]), *results)
+            given = (flat(weight[run]), flat(value[run]))
+            aggregate(*pattern.arrays, *given, flat(out[run]), flat(total[run]), value.shape[2])
         ctx.pattern, ctx.width = pattern, width
         ctx.save_for_backward(source, target, weight, total, value, out)
         return out[:, :, :width]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        pattern: AttentionPattern = ctx.pattern
         source, target, weight, total, value, out = ctx.saved_tensors
         grad = _whole_registers(grad, copy=True)
         d_source, d_target = torch.zeros_like(source), torch.empty_like(target)
         d_value = torch.zeros_like(value)
         for run in range(len(value)):
-            own = (flat(source[run]), flat(target[run]), _SLOPE, flat(weight[run]))
-            rows = (flat(total[run]), flat(value[run]), flat(out[run]), flat(grad[run]))
+            given = (flat(weight[run]), flat(total[run]), flat(value[run]), flat(out[run]))
             wanted = (flat(d_source[run]), flat(d_target[run]), flat(d_value[run]))
-            attention_gradients(*ctx.pattern.arrays, *own, *rows, *wanted, value.shape[2])
+            attention_gradients(
+                *(*pattern.arrays, flat(source[run]), flat(target[run])),
+                *(_SLOPE, value.shape[2]),
+                *(*given, flat(grad[run]), *wanted),
+            )
         return d_source, d_target, d_value[:, :, : ctx.width], None
 
 

@@ -25,7 +25,7 @@ class Dropout:
         self.generators = generators
 
     def __call__(self, hidden: Tensor) -> Tensor:  # [R, N, h] -> [R, N, h]
-        return _Drop.apply(hidden, self) if any(self.levels) else hidden  # type: ignore[no-any-return]
+        return _Drop.apply(hidden, self) if any(self.levels) else hidden
 
     def draw(self, hidden: Tensor) -> Tensor:
         """Fresh draws, one for each entry.  [R, N, h] -> [R, N h and some] int16"""

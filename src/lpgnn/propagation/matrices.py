@@ -2,12 +2,11 @@
 
 import warnings
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.kernels import products
+from lpgnn.kernels.products import Floats, Indices, affine, power
 
 
 def torch_csr(matrix: CsrMatrix, device: torch.device) -> Tensor:
@@ -25,9 +24,9 @@ def torch_csr(matrix: CsrMatrix, device: torch.device) -> Tensor:
         )
 
 
-def flat(tensor: Tensor) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def flat(tensor: Tensor) -> Floats:
     """The numbers of a contiguous tensor on the CPU, shared with it, for compiled loops."""
-    return tensor.detach().view(-1).numpy()  # type: ignore[return-value]
+    return tensor.detach().view(-1).numpy()
 
 
 class SparseMatrix:
@@ -36,10 +35,10 @@ class SparseMatrix:
     def __init__(self, matrix: CsrMatrix, device: torch.device) -> None:
         self.shape, self.device = matrix.shape, device
         self.tensor = torch_csr(matrix, device)  # shares its memory with the arrays
-        self.arrays: tuple[np.ndarray[tuple[int], np.dtype[np.generic]], ...] = ()
+        self.arrays: tuple[Indices, Indices, Floats] | None = None
         if device.type == "cpu":
-            parts = (self.tensor.crow_indices(), self.tensor.col_indices(), self.tensor.values())
-            self.arrays = tuple(part.numpy() for part in parts)
+            rows, columns = self.tensor.crow_indices(), self.tensor.col_indices()
+            self.arrays = (rows.numpy(), columns.numpy(), self.tensor.values().numpy())
 
     def power_into(self, out: Tensor, x: Tensor, steps: int = 1) -> Tensor:
         """out = A^steps x for steps > 0.  [k, h] -> [n, h]
@@ -49,8 +48,8 @@ class SparseMatrix:
         spare = torch.empty_like(out) if steps > 1 else out
         if self.arrays:
             width = out.shape[1]
-            given = (flat(x.contiguous()), flat(out), flat(spare), width, steps)
-            products.power(*self.arrays, *given)
+            given = (flat(x.contiguous()), flat(out), flat(spare))
+            power(*self.arrays, *given, width, steps)
             return out
         for step in range(steps, 0, -1):  # the last of the steps writes to out
             target = out if step % 2 == 1 else spare
@@ -60,9 +59,7 @@ class SparseMatrix:
     def affine_into(self, out: Tensor, x: Tensor, offset: float) -> Tensor:
         """out = A x + offset 1 (1^T x).  [k, h] -> [n, h]"""
         if self.arrays:
-            products.affine(
-                *self.arrays, offset, flat(x.contiguous()), flat(out), out.shape[1]
-            )
+            affine(*self.arrays, offset, flat(x.contiguous()), flat(out), out.shape[1])
             return out
         self.power_into(out, x)
         return out if offset == 0.0 else out.add_(x.sum(0), alpha=offset)
