@@ -93,7 +93,7 @@ def test_a_repeat_alone_gives_its_row_within_many(graph: Graph, settings: dict[s
 def test_batches_of_any_size_give_the_same_rows(
     graph: Graph, ten_rows: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "_repeats_together", lambda *_: 3)
+    monkeypatch.setattr(experiment, "_runs_together", lambda *_: 3)
     stored: list[list[int]] = []
     epochs: list[int] = []
     rows = run_repeats(

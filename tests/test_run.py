@@ -71,13 +71,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, tuple[int, ...]]]:
     """(identity, repeats) of everything that is trained in this process."""
     calls: list[tuple[str, tuple[int, ...]]] = []
-    usual = experiment.run_repeats
+    usual = experiment.run_members
 
-    def watched(configuration, graph, repeats, **options):  # type: ignore[no-untyped-def]
-        calls.append((configuration.identity, tuple(repeats)))
-        return usual(configuration, graph, repeats, **options)
+    def watched(members, graph, **options):  # type: ignore[no-untyped-def]
+        for configuration in dict.fromkeys(configuration for configuration, _ in members):
+            repeats = tuple(repeat for own, repeat in members if own is configuration)
+            calls.append((configuration.identity, repeats))
+        return usual(members, graph, **options)
 
-    monkeypatch.setattr(experiment, "run_repeats", watched)
+    monkeypatch.setattr(experiment, "run_members", watched)
     return calls
 
 
@@ -295,7 +297,7 @@ def test_an_interrupt_ends_with_code_130(
     def interrupted(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiment, "run_repeats", interrupted)
+    monkeypatch.setattr(experiment, "run_members", interrupted)
     assert run(tmp_path) == 130
     assert "interrupted" in capsys.readouterr().err
 

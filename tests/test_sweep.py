@@ -1,3 +1,4 @@
+import math
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -10,6 +11,7 @@ import torch
 
 from lpgnn import sweep
 from lpgnn.errors import InputError
+from lpgnn.experiment import load_dataset, run_members
 from lpgnn.results import RowStore
 from lpgnn.results.costs import CostModel
 from lpgnn.sweep import Place, Task, describe_error, missing_repeats, plan_tasks, run_tasks
@@ -78,6 +80,77 @@ def test_repeats_of_one_configuration_are_cut_into_tasks_without_changing_rows(
     run_all(cut, tmp_path / "cut")
     texts = {science_text(RowStore(tmp_path / name).path("sbm")) for name in ("whole", "cut")}
     assert len(texts) == 1
+
+
+SHARED: list[dict[str, Any]] = [
+    {},
+    {"learning_rate": 0.003},
+    {"weight_decay": 0.1, "dropout": 0.0},
+    {"x_eps": 5.0, "y_eps": 2.0},
+    {"seed": 4},
+]
+
+
+def test_configurations_that_differ_in_rates_and_budgets_share_a_task_and_keep_their_rows(
+    tmp_path: Path,
+) -> None:
+    wanted = [(small(x_steps=2, y_steps=2, **settings), (0, 1)) for settings in SHARED]
+    (shared,) = plan_tasks(wanted, CostModel(), workers=1, together=10)
+    assert list(shared.parts) == wanted
+    assert shared.epochs == 10 * small().max_epochs
+    alone = plan_tasks(wanted, CostModel(), workers=1, together=2)
+    assert sorted(len(task.parts) for task in alone) == [1] * 5
+    run_all([shared], tmp_path / "shared")
+    run_all(alone, tmp_path / "alone")
+    texts = [science_text(RowStore(tmp_path / name).path("sbm")) for name in ("shared", "alone")]
+    assert texts[0] == texts[1]
+    assert len({row["released/val/loss"] for row in RowStore(tmp_path / "shared").read("sbm")}) > 9
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"x_steps": 1},
+        {"backbone": "gcn"},
+        {"mechanism": "lp"},
+        {"learner": "forward"},
+        {"hidden_dim": 8},
+        {"max_epochs": 3},
+        {"conditioning": "node"},
+        {"x_eps": math.inf},
+    ],
+    ids=str,
+)
+def test_configurations_of_another_kind_train_apart(settings: dict[str, Any]) -> None:
+    wanted = [(small(), (0,)), (small(**settings), (0,))]
+    assert len(plan_tasks(wanted, CostModel(), workers=1)) == 2
+    conditioned = [(small(conditioning="node", x_eps=x), (0,)) for x in (1.0, 2.0)]
+    assert len(plan_tasks(conditioned, CostModel(), workers=1)) == 2
+    members = [(configuration, 0) for configuration, _ in wanted]
+    graph = load_dataset(small(), "data")
+    with pytest.raises(ValueError, match="different kinds"):
+        run_members(members, graph)
+
+
+def test_every_worker_gets_a_task_before_tasks_are_shared() -> None:
+    wanted = [(small(learning_rate=rate), (0, 1)) for rate in (0.1, 0.01, 0.001, 0.0001)]
+    assert len(plan_tasks(wanted, CostModel(), workers=4)) == 4
+    assert len(plan_tasks(wanted, CostModel(), workers=2)) == 2
+    assert len(plan_tasks(wanted, CostModel(), workers=1)) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_one_bad_configuration_does_not_take_its_batch_with_it(
+    tmp_path: Path, workers: int
+) -> None:
+    """A budget that its mechanism refuses is found in the middle of a shared task."""
+    bad = small(mechanism={"name": "mb", "num_samples": 3}, x_steps=2, y_steps=2, x_eps=5.0)
+    object.__setattr__(bad, "y_eps", -1.0)  # past the checks of the settings
+    good = small(mechanism={"name": "mb", "num_samples": 3}, x_steps=2, y_steps=2)
+    shared = Task(good, (0, 1), ((bad, (0,)),))
+    failures = run_all([shared, *tasks_of(5)], tmp_path, workers)
+    assert [failure.configuration.y_eps for failure in failures] == [-1.0]
+    assert stored(tmp_path) == {(good.seed, 0), (good.seed, 1), (5, 0), (5, 1)}
 
 
 def test_a_graph_with_options_that_are_lists_can_be_swept(tmp_path: Path) -> None:

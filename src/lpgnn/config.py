@@ -274,6 +274,19 @@ class Configuration:
         return row
 
     @property
+    def batch_kind(self) -> str:
+        """What runs must share to train side by side: all but budgets, rates, decay and seeds.
+
+        Conditioning works with one x_eps, and a plug-in is built with its dropout.
+        """
+        own = {"x_eps", "y_eps", "learning_rate", "weight_decay", "dropout", "seed", "split"}
+        if self.conditioning != "none":
+            own.remove("x_eps")
+        if self.backbone.name not in ("gcn", "sage", "gat") or self.backbone.options:
+            own.remove("dropout")
+        return str({name: value for name, value in self.columns().items() if name not in own})
+
+    @property
     def identity(self) -> str:
         """A hash of the computation: rows with it are this computation's results."""
         said = {name: str(value) for name, value in self.columns().items()}

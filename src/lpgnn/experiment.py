@@ -51,6 +51,8 @@ _CACHED_BYTES = 8_000_000
 # What they hold may take this much memory: dense reports whole, else some activations.
 _HELD_BYTES = 600_000_000
 
+# One run: a configuration and the number of its repeat.
+Member = tuple[Configuration, int]
 
 _ROW_LENGTHS: dict[tuple[str, str, int, torch.device], Tensor] = {}
 
@@ -187,27 +189,40 @@ def run_repeats(
     on_epoch: Callable[[int], None] | None = None,
     on_rows: Callable[[list[dict[str, Any]]], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Train the given repeats of a configuration and return their rows.
+    """Train the given repeats of a configuration and return their rows; see ``run_members``."""
+    members = [(configuration, repeat) for repeat in repeats]
+    return run_members(members, graph, device=device, on_epoch=on_epoch, on_rows=on_rows)
 
-    Repeats train side by side as far as memory allows; ``on_epoch`` is told after each epoch how
-    many run-epochs were done, ``on_rows`` gets finished rows at once.
+
+def run_members(
+    members: Sequence[Member],
+    graph: Graph,
+    *,
+    device: torch.device | str = "cpu",
+    on_epoch: Callable[[int], None] | None = None,
+    on_rows: Callable[[list[dict[str, Any]]], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Train runs of one ``batch_kind`` and return their rows, in order.
+
+    They train side by side as far as memory allows; ``on_epoch`` is told after each epoch how many
+    run-epochs were done, ``on_rows`` gets finished rows at once.
     """
     device = torch.device(device)
     # Saturated units leave subnormal numbers behind, and arithmetic on those is ten times slower.
     torch.set_flush_denormal(True)
-    waiting, rows = list(repeats), []
-    together = _repeats_together(configuration, graph, device)
+    waiting, rows = list(members), []
     while waiting:
+        together = _runs_together(waiting[0][0], graph, device)
         batch, waiting = waiting[:together], waiting[together:]
-        finished = _run_batch(configuration, graph, batch, device, on_epoch)
+        finished = _run_batch(batch, graph, device, on_epoch)
         rows += finished
         if on_rows is not None:
             on_rows(finished)
     return rows
 
 
-def _repeats_together(configuration: Configuration, graph: Graph, device: torch.device) -> int:
-    """How many repeats train side by side."""
+def _runs_together(configuration: Configuration, graph: Graph, device: torch.device) -> int:
+    """How many runs train side by side."""
     if configuration.learner.name == "propagation":
         return 1  # nothing is gained by company
     dense = configuration.mechanism.name not in ("none", "mb") or configuration.feature == "rnd"
@@ -221,25 +236,26 @@ def _repeats_together(configuration: Configuration, graph: Graph, device: torch.
 
 
 def _run_batch(
-    configuration: Configuration,
+    members: Sequence[Member],
     graph: Graph,
-    repeats: Sequence[int],
     device: torch.device,
     on_epoch: Callable[[int], None] | None,
 ) -> list[dict[str, Any]]:
     started = time.perf_counter()
-    c = configuration
-    splits = [split_of(c, graph, repeat) for repeat in repeats]
+    c = members[0][0]  # for what all of them share
+    if len({member.batch_kind for member, _ in members}) > 1:
+        raise ValueError("runs of different kinds cannot train side by side")
+    splits = [split_of(member, graph, repeat) for member, repeat in members]
     order = cache_order(graph.topology)
     topology = reorder_topology(graph.topology, order)
     runs = [
         Run(
-            reorder(collect_repeat(c, graph, split, repeat), topology, order),
-            Hyperparameters(c.learning_rate, c.weight_decay, c.dropout),
-            weights_generator=derive_generator(c.seed, repeat, "weights"),
-            dropout_generator=derive_generator(c.seed, repeat, "dropout", device),
+            reorder(collect_repeat(own, graph, split, repeat), topology, order),
+            Hyperparameters(own.learning_rate, own.weight_decay, own.dropout),
+            weights_generator=derive_generator(own.seed, repeat, "weights"),
+            dropout_generator=derive_generator(own.seed, repeat, "dropout", device),
         )
-        for repeat, split in zip(repeats, splits, strict=True)
+        for (own, repeat), split in zip(members, splits, strict=True)
     ]
     operator = kprop_operator(topology, cast(Aggregator, c.aggregator), device)
     tick = None if on_epoch is None else partial(on_epoch, len(runs))
@@ -264,8 +280,8 @@ def _run_batch(
         )
     seconds = (time.perf_counter() - started) / len(runs)
     return [
-        make_row(c, graph, repeat, outcome, order, split.test, seconds, device)
-        for repeat, outcome, split in zip(repeats, outcomes, splits, strict=True)
+        make_row(own, graph, repeat, outcome, order, split.test, seconds, device)
+        for (own, repeat), outcome, split in zip(members, outcomes, splits, strict=True)
     ]
 
 

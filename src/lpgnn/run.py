@@ -10,7 +10,16 @@ from lpgnn.config import Configuration, Settings, compose_settings
 from lpgnn.errors import InputError, exit_code
 from lpgnn.results import RowStore, Summary, summarise
 from lpgnn.results.costs import CostModel
-from lpgnn.sweep import Failure, Place, describe_error, missing_repeats, plan_tasks, run_tasks
+from lpgnn.sweep import (
+    RUNS_ON_CPU,
+    RUNS_ON_GPU,
+    Failure,
+    Place,
+    describe_error,
+    missing_repeats,
+    plan_tasks,
+    run_tasks,
+)
 
 USAGE = """\
 Overrides are Hydra's: dataset=cora x_eps=0.1 backbone=gat ...; with -m comma-separated values
@@ -63,7 +72,13 @@ def run(settings: Sequence[Settings], *, workers: int | None, dry_run: bool = Fa
         (configuration, missing_repeats(configuration, one.repeats, store, force=one.force))
         for configuration, one in wanted.values()
     ]
-    tasks = plan_tasks(work, costs, place.worker_count())
+    together = RUNS_ON_CPU
+    if any(repeats for _, repeats in work) and not dry_run:
+        from lpgnn.experiment import pick_device
+
+        # A wrong device is said before the work, not by each worker.
+        together = RUNS_ON_GPU if pick_device(first.device).type == "cuda" else RUNS_ON_CPU
+    tasks = plan_tasks(work, costs, place.worker_count(), together)
     if dry_run:
         done = sum(not repeats for _, repeats in work)
         busy = min(place.worker_count(), len(tasks)) or 1
@@ -72,10 +87,6 @@ def run(settings: Sequence[Settings], *, workers: int | None, dry_run: bool = Fa
         print(f"about {_duration(seconds)} on {busy} worker{'s' if busy > 1 else ''}")
         return 0
     store.check_writable()
-    if tasks:
-        from lpgnn.experiment import pick_device
-
-        pick_device(first.device)  # a wrong device is said before the work, not by each worker
     if len(wanted) == 1:
         from lpgnn.plan import describe
 

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,21 +25,40 @@ from lpgnn.errors import InputError
 from lpgnn.results import RowStore
 from lpgnn.results.costs import CostModel
 
+# Beyond so many runs side by side a CPU gains nothing, and rows come later; a GPU does.
+RUNS_ON_CPU, RUNS_ON_GPU = 10, 200
+
 # So many pools may break in a row with nobody at work before the sweep gives up.
 _IDLE_BREAKS = 3
 
 
 @dataclass(frozen=True)
 class Task:
-    """Repeats of one configuration that train together in one worker."""
+    """Runs that train together in one worker: repeats of a configuration, and of others alike."""
 
     configuration: Configuration
     repeats: tuple[int, ...]
+    others: tuple["Part", ...] = ()  # of the same ``batch_kind``
+
+    @property
+    def parts(self) -> tuple["Part", ...]:
+        return ((self.configuration, self.repeats), *self.others)
+
+    @property
+    def runs(self) -> int:
+        return sum(len(repeats) for _, repeats in self.parts)
 
     @property
     def epochs(self) -> int:
         """The work in it: epochs of all its runs."""
-        return len(self.repeats) * self.configuration.max_epochs
+        return self.runs * self.configuration.max_epochs
+
+    def alone(self) -> list["Task"]:
+        """The parts, each for itself."""
+        return [Task(*part) for part in self.parts]
+
+
+Part = tuple[Configuration, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -76,20 +95,40 @@ def missing_repeats(
 
 
 def plan_tasks(
-    wanted: Sequence[tuple[Configuration, tuple[int, ...]]], costs: CostModel, workers: int
+    wanted: Sequence[Part], costs: CostModel, workers: int, together: int = RUNS_ON_CPU
 ) -> list[Task]:
     """Cut the work into tasks, costly ones first.
 
-    When there are fewer configurations than workers, the repeats of one are shared out.
+    When there are fewer configurations than workers, the repeats of one are shared out; when there
+    are many with few repeats each, those that can train side by side share a task.
     """
     open_work = [(configuration, repeats) for configuration, repeats in wanted if repeats]
-    parts = max(1, -(-workers // max(1, len(open_work))))
-    tasks = []
+    cuts = max(1, -(-workers // max(1, len(open_work))))
+    pieces = []
     for configuration, repeats in open_work:
-        size = -(-len(repeats) // parts)
+        size = -(-len(repeats) // cuts)
         starts = range(0, len(repeats), size)
-        tasks += [Task(configuration, repeats[start : start + size]) for start in starts]
+        pieces += [Task(configuration, repeats[start : start + size]) for start in starts]
+    # Every worker gets something to do before tasks grow.
+    runs = sum(task.runs for task in pieces)
+    tasks = _shared(pieces, min(together, max(1, runs // workers)))
     return sorted(tasks, key=costs.seconds, reverse=True)
+
+
+def _shared(tasks: Sequence[Task], together: int) -> list[Task]:
+    """Join tasks of one kind into tasks of up to so many runs."""
+    found: list[Task] = []
+    growing: dict[str, int] = {}  # kind -> place in found
+    for task in tasks:
+        kind = task.configuration.batch_kind
+        place = growing.get(kind)
+        if place is not None and found[place].runs + task.runs <= together:
+            joined = found[place].others + task.parts
+            found[place] = replace(found[place], others=joined)
+        else:
+            growing[kind] = len(found)
+            found.append(task)
+    return found
 
 
 def run_tasks(
@@ -118,7 +157,10 @@ def _run_here(
         try:
             _compute(task, place, partial(report, task))
         except Exception as error:
-            failures.append(Failure(task.configuration, error, traceback.format_exc()))
+            if task.others:
+                failures += _run_here(task.alone(), place, lambda *_: None)
+            else:
+                failures.append(Failure(task.configuration, error, traceback.format_exc()))
     return failures
 
 
@@ -143,11 +185,9 @@ def _run_in_workers(
         alone = [index]
         crew.run(alone, 1)
         if index not in crew.finished:
-            death = RuntimeError("its worker died twice (killed, or out of memory)")
-            crew.failures.append(Failure(tasks[index].configuration, death))
+            crew.give_up(index, "its worker died twice (killed, or out of memory)")
     for index in waiting:
-        death = RuntimeError("workers die before they get to work")
-        crew.failures.append(Failure(tasks[index].configuration, death))
+        crew.give_up(index, "workers die before they get to work")
     return crew.failures
 
 
@@ -157,9 +197,13 @@ class _Crew:
     def __init__(
         self, tasks: Sequence[Task], place: Place, report: Callable[[Task, int], None]
     ) -> None:
-        self.tasks, self.place, self.report = tasks, place, report
+        self.tasks, self.place, self.report = list(tasks), place, report
         self.finished: set[int] = set()
         self.failures: list[Failure] = []
+
+    def give_up(self, index: int, reason: str) -> None:
+        for configuration, _ in self.tasks[index].parts:
+            self.failures.append(Failure(configuration, RuntimeError(reason)))
 
     def run(self, waiting: list[int], workers: int) -> list[int]:
         """Take tasks from ``waiting`` until it is empty or the pool breaks; return what was lost.
@@ -181,7 +225,7 @@ class _Crew:
                     index, runs = events.get()
                     self.report(self.tasks[index], runs)
                 for future in done:
-                    self._settle(future, running[future])
+                    waiting += self._settle(future, running[future])
                     del running[future]
             pool.shutdown()
         except BrokenProcessPool:
@@ -191,15 +235,22 @@ class _Crew:
             raise
         return [index for index in running.values() if index not in self.finished]
 
-    def _settle(self, future: "Future[None]", index: int) -> None:
+    def _settle(self, future: "Future[None]", index: int) -> list[int]:
+        """Take note of the end of a task; returns tasks to do instead of it."""
+        task, instead = self.tasks[index], list[Task]()
         try:
             future.result()
         except BrokenProcessPool:
             raise
         except Exception as error:
-            details = "".join(traceback.format_exception(error))
-            self.failures.append(Failure(self.tasks[index].configuration, error, details))
+            if task.others:  # one of them failed, and the others with it
+                instead = task.alone()
+            else:
+                details = "".join(traceback.format_exception(error))
+                self.failures.append(Failure(task.configuration, error, details))
         self.finished.add(index)
+        self.tasks += instead
+        return list(range(len(self.tasks) - len(instead), len(self.tasks)))
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
@@ -242,14 +293,13 @@ def _work(index: int, task: Task) -> None:
 
 
 def _compute(task: Task, place: Place, on_epoch: Callable[[int], None]) -> None:
-    from lpgnn.experiment import pick_device, run_repeats
+    from lpgnn.experiment import pick_device, run_members
 
     store = RowStore(place.results_dir)
     dataset = task.configuration.dataset
-    run_repeats(
-        task.configuration,
+    run_members(
+        [(configuration, repeat) for configuration, repeats in task.parts for repeat in repeats],
         _graph(dataset, task.configuration, place.data_dir),
-        task.repeats,
         device=pick_device(place.device),
         on_epoch=on_epoch,
         on_rows=lambda rows: store.add(dataset.name, rows),
@@ -289,7 +339,8 @@ def _progress(
         def report(task: Task, done: int) -> None:
             nonlocal counted
             counted += done
-            bar.update(min(unit[id(task)] * done, total - bar.n))
+            # Tasks made of one that failed were counted with it.
+            bar.update(min(unit.get(id(task), 0.0) * done, total - bar.n))
             bar.set_postfix_str(f" epoch {counted}/{epochs}", refresh=False)
 
         yield report

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -9,8 +10,7 @@ from torch.func import functional_call
 
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.models import attention
-from lpgnn.models.attention import AttentionPattern, attend
+from lpgnn.models.attention import AttentionPattern, _Attend, attend
 from lpgnn.propagation.matrices import torch_csr
 from propagation.graphs import CPU, adjacency, path_and_isolated, random_topology, seeded
 
@@ -53,6 +53,19 @@ def inputs(scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
     return source.requires_grad_(), target.requires_grad_(), value.requires_grad_()
 
 
+def torch_attend(
+    pattern: AttentionPattern, source: Tensor, target: Tensor, value: Tensor
+) -> Tensor:
+    """What ``attend`` does on a GPU."""
+    rows = source.flatten(), target.flatten(), value.flatten(0, 1)
+    out = _Attend.apply(*rows, pattern.folded(len(value)))
+    return out.view(value.shape)  # type: ignore[no-any-return]
+
+
+Head = Callable[[AttentionPattern, Tensor, Tensor, Tensor], Tensor]
+both_paths = pytest.mark.parametrize("head", [attend, torch_attend])
+
+
 def test_attention_by_hand() -> None:
     pattern = AttentionPattern.from_topology(path_and_isolated(), CPU)
     source = torch.tensor([[1.0, -1.0, 0.0, 2.0]])
@@ -71,14 +84,13 @@ def test_attention_by_hand() -> None:
     torch.testing.assert_close(out[0, :, 0], torch.tensor([row0, row1, row2, 1000.0]))
 
 
+@both_paths
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
-def test_attention_equals_the_dense_formula_and_its_gradients(
-    scale: float,
-) -> None:
+def test_attention_equals_the_dense_formula_and_its_gradients(scale: float, head: Head) -> None:
     topology = random_topology(N)
     pattern = AttentionPattern.from_topology(topology, CPU)
     given = inputs(scale)
-    out = attend(pattern, *given)
+    out = head(pattern, *given)
     grad = torch.randn(out.shape, generator=seeded(4))
     gradients = torch.autograd.grad(out, given, grad)
     doubles = tuple(t.detach().double().requires_grad_() for t in given)
@@ -113,7 +125,8 @@ def test_attention_equals_gatconv() -> None:
         torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_huge_scores_neither_overflow_nor_divide_by_zero() -> None:
+@both_paths
+def test_huge_scores_neither_overflow_nor_divide_by_zero(head: Head) -> None:
     """Scores of +-1e4 on whole thousands: gaps are exact, so the dense formula holds exactly."""
     topology = random_topology(N)
     pattern = AttentionPattern.from_topology(topology, CPU)
@@ -122,7 +135,7 @@ def test_huge_scores_neither_overflow_nor_divide_by_zero() -> None:
     value = torch.randn(R, N, WIDTH, generator=seeded(3), requires_grad=True)
     assert float(source.detach().abs().max()) == 1e4
     given = (source, target, value)
-    out = attend(pattern, *given)
+    out = head(pattern, *given)
     grad = torch.randn(out.shape, generator=seeded(4))
     gradients = torch.autograd.grad(out, given, grad)
     doubles = tuple(t.detach().double().requires_grad_() for t in given)
@@ -154,14 +167,15 @@ def test_strided_values_and_gradients() -> None:
     torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-5)
 
 
+@both_paths
 @pytest.mark.parametrize("width", [4, 7, 8, 16])
-def test_padded_and_whole_widths(width: int) -> None:
-    """The gradient's sampled product wants columns in eights."""
+def test_padded_and_whole_widths(width: int, head: Head) -> None:
+    """Compiled loops want columns in sixteens, the sampled product of torch's path in eights."""
     topology = random_topology(N)
     pattern = AttentionPattern.from_topology(topology, CPU)
     source, target, _ = inputs()
     value = torch.randn(R, N, width, generator=seeded(3)).requires_grad_()
-    out = attend(pattern, source, target, value)
+    out = head(pattern, source, target, value)
     grad = torch.randn(out.shape, generator=seeded(4))
     actual = torch.autograd.grad(out, (source, target, value), grad)
     expected = dense_attention(topology, source, target, value)

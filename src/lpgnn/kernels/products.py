@@ -39,8 +39,8 @@ def multiply(
         if far:
             for entry in range(begin, end):
                 prefetch(x, at(indices, min(entry + _AHEAD, last)) * width)
-        # Each column has two sums, of even and of odd entries, so that an addition need not wait for
-        # the one before; whether columns come in ones or twos of registers does not change them.
+        # Each column has two sums, of even and of odd entries, so that an addition need not wait
+        # for the one before; whether registers come in ones or twos does not change them.
         column = 0
         while column + 2 * LANES <= whole:
             a = load(start, column) if has_start else zero

@@ -5,12 +5,15 @@ of the compiler's: sums stay in the processor, in one register or in as many as 
 sixteen floats.  The functions below are for compiled code only.  They check no bounds: callers do.
 """
 
+import hashlib
 import math
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
@@ -25,9 +28,29 @@ VECTOR = ir.VectorType(_FLOAT, LANES)
 FUSED = ("contract",)
 
 
+def _cache_folder() -> Path:
+    """Where machine code is kept: a folder for each state of this package's sources.
+
+    Numba itself looks only at the file that a function stands in: after a change of this module
+    it would go on with what other modules' functions were compiled from before.
+    """
+    package = Path(__file__).parent
+    sources = b"".join(path.read_bytes() for path in sorted(package.glob("*.py")))
+    is_ours = os.access(package, os.W_OK)
+    home = package / "__pycache__" if is_ours else Path.home() / ".cache" / "lpgnn"
+    return home / hashlib.sha256(sources).hexdigest()[:12]
+
+
+_CACHE = _cache_folder()
+
+
 def compiled(function: Function) -> Function:
     """Compile at the first call and keep the machine code on disk for later processes."""
-    return cast(Function, njit(cache=True, error_model="numpy", nogil=True)(function))
+    usual, config.CACHE_DIR = config.CACHE_DIR, str(_CACHE)
+    try:
+        return cast(Function, njit(cache=True, error_model="numpy", nogil=True)(function))
+    finally:
+        config.CACHE_DIR = usual
 
 
 class _RegisterType(types.Type):  # type: ignore[misc]
@@ -191,7 +214,9 @@ def exp_or_scale(context: Any, a: Any, positive: Any, negative: Any) -> Any:
         series = constant(1 / math.factorial(7))
         for degree in range(6, -1, -1):
             series = times_plus(series, r, constant(1 / math.factorial(degree)))
-        exponent = builder.add(builder.fptosi(n, whole), ir.Constant(whole, [127] * LANES))
+        # What is no number has no exponent: any will do, the series carries it on.
+        number = builder.select(builder.fcmp_ordered("ord", n, n), n, constant(0.0))
+        exponent = builder.add(builder.fptosi(number, whole), ir.Constant(whole, [127] * LANES))
         power = builder.bitcast(builder.shl(exponent, ir.Constant(whole, [23] * LANES)), VECTOR)
         falling = builder.fmul(negative, builder.fsub(builder.fmul(series, power), one))
         rising = builder.fmul(positive, x)

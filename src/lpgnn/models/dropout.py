@@ -21,7 +21,7 @@ class Dropout:
     """
 
     def __init__(self, rates: Sequence[float], generators: Sequence[torch.Generator]) -> None:
-        self.levels = [round(rate * _LEVELS) for rate in rates]
+        self.levels = [min(round(rate * _LEVELS), _LEVELS - 1) for rate in rates]
         self.generators = generators
 
     def __call__(self, hidden: Tensor) -> Tensor:  # [R, N, h] -> [R, N, h]

@@ -54,7 +54,10 @@ class CostModel:
 
     def seconds(self, task: Any) -> float:
         """The seconds of a sweep's task on one core."""
-        return self.epoch_seconds(task.configuration.columns()) * float(task.epochs)
+        return math.fsum(
+            self.epoch_seconds(configuration.columns()) * configuration.max_epochs * len(repeats)
+            for configuration, repeats in task.parts
+        )
 
     def epoch_seconds(self, columns: Mapping[str, Any]) -> float:
         kind = _kind(columns)
