@@ -44,6 +44,7 @@ format: $(READY) ## Reformat the source
 
 bench: $(READY) ## Measure against the plain dense torch-geometric pipeline, in one run
 	$(RUN) -m lpgnn.bench speed $(PLACES)
+	$(RUN) -m lpgnn.bench profile $(PLACES)
 
 bench-scale: $(READY) ## Measure time and memory from ten thousand to a million nodes
 	$(RUN) -m lpgnn.bench scale results_dir=results

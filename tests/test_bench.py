@@ -11,6 +11,7 @@ import torch
 
 from lpgnn.bench.__main__ import main
 from lpgnn.bench.floor import EpochClock, Product, ProductRecorder, replay
+from lpgnn.bench.profile import EpochProfiler, kind_of
 from lpgnn.bench.scale import COLUMNS, conclusions, configuration_of, dense_mb, growth, read_rows
 from lpgnn.bench.speed import CASES, Speed
 from lpgnn.config import Settings
@@ -50,6 +51,27 @@ def test_an_epoch_is_recorded_there_and_back() -> None:
     assert more - few == 2 * 16 * 2  # both projections of SAGE, 16 columns each
     labels = sum(recorded_widths(x_steps=1, y_steps=2))
     assert labels - few == 2 * 16 * 2  # two steps of three classes, filled up to a register
+
+
+def test_the_sums_of_attention_heads_are_recorded_there_and_back() -> None:
+    """Of GAT's 4 heads and the second layer's one (twice: the evaluation); 16 columns each."""
+    widths = recorded_widths(backbone="gat", x_steps=0, y_steps=0)
+    reports = 2 * 4 * 16  # the projections' own products, there and back
+    assert sum(widths) - reports == 16 * (4 + 2 + 4 + 1)
+
+
+def test_a_profile_accounts_for_the_whole_epoch() -> None:
+    configuration = Settings(dataset=SMALL, max_epochs=6, backbone="gat").resolve()
+    profiler = EpochProfiler(4)
+    run_repeats(configuration, load_dataset(configuration, "data"), [0, 1], on_epoch=profiler)
+    spent = profiler.milliseconds
+    assert profiler.runs == 2
+    assert all(value >= 0 for value in spent.values())
+    for kind in ("sparse products", "attention: scores, weights and sums over edges", "dropout"):
+        assert spent[kind] > 0, kind
+    assert profiler.calls > 50
+    assert kind_of("_ProjectAndPropagateBackward") == kind_of("_Power") == "sparse products"
+    assert kind_of("aten::bmm") != kind_of("aten::add")
 
 
 def test_a_clock_starts_anew_when_the_batch_changes() -> None:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from lpgnn.bench import __doc__ as description
 from lpgnn.bench.costs import fit_costs
+from lpgnn.bench.profile import measure_profile
 from lpgnn.bench.scale import measure_one, measure_scale
 from lpgnn.bench.speed import measure_speed
 from lpgnn.errors import InputError, exit_code
 
 _VERBS = {
     "speed": (measure_speed, "data_dir=data results_dir=results runs=10 cases=cora,facebook"),
+    "profile": (measure_profile, "data_dir=data results_dir=results runs=10 epochs=20"),
     "scale": (measure_scale, "results_dir=results sizes=10000,30000 draw=only"),
     "one": (measure_one, "side=ours|plain nodes=10000: one row of scale, in this process"),
     "costs": (fit_costs, "results_dir=results"),

@@ -2,13 +2,18 @@
 
 import statistics
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 from unittest.mock import patch
 
 import torch
 from torch import Tensor
 
+from lpgnn.data.sparse import CsrMatrix
+from lpgnn.kernels.attention import aggregate, attention_gradients
+from lpgnn.models import attention
 from lpgnn.propagation.matrices import SparseMatrix
 
 
@@ -24,12 +29,14 @@ class Product:
 class ProductRecorder:
     """Notes every sparse-times-dense product while it is entered, forward and backward alike.
 
-    Attention's loops over edges have no matrix of their own and are left out.
+    An attention head's sums over neighbours are such products, too, one there and one back, with
+    its weights for values; its scores, weights and products sampled at the edges are not.
     """
 
     def __init__(self) -> None:
         self.products: list[Product] = []
         self._patches = ExitStack()
+        self._patterns: dict[int, SparseMatrix] = {}
 
     def __enter__(self) -> "ProductRecorder":
         power_into, affine_into = SparseMatrix.power_into, SparseMatrix.affine_into
@@ -42,9 +49,32 @@ class ProductRecorder:
             self.products.append(Product(matrix, x.shape[1], 1))
             return affine_into(matrix, out, x, offset)
 
+        def attending(loop: Callable[..., None], width_at: int) -> Callable[..., None]:
+            def record(indptr: Any, columns: Any, *others: Any) -> None:
+                matrix = self._pattern(indptr, columns)
+                self.products.append(Product(matrix, others[width_at], 1))
+                loop(indptr, columns, *others)
+
+            return record
+
+        loops = {
+            "aggregate": attending(aggregate, -1),
+            "attention_gradients": attending(attention_gradients, 3),
+        }
+        for name, loop in loops.items():
+            self._patches.enter_context(patch.object(attention, name, loop))
         for name, recording in {"power_into": power, "affine_into": affine}.items():
             self._patches.enter_context(patch.object(SparseMatrix, name, recording))
         return self
+
+    def _pattern(self, indptr: Any, columns: Any) -> SparseMatrix:
+        """An attention's neighbour lists as a matrix of ones."""
+        if id(columns) not in self._patterns:
+            lists = torch.from_numpy(indptr).long(), torch.from_numpy(columns).long()
+            shape = (len(indptr) - 1, len(indptr) - 1)
+            ones = CsrMatrix(*lists, torch.ones(len(columns)), shape)
+            self._patterns[id(columns)] = SparseMatrix(ones, torch.device("cpu"))
+        return self._patterns[id(columns)]
 
     def __exit__(self, *_: object) -> None:
         self._patches.close()

@@ -164,8 +164,9 @@ def _write(lines: list[Speed], memory: list[str], runs: int, folder: Path) -> No
         f"Median CPU milliseconds of one epoch of one run, on one thread of {platform.machine()},"
         f" torch {torch.__version__}; {runs} runs of ours train side by side as far as they fit.",
         "Plain is the dense torch-geometric pipeline in the same process.  Floor: the sparse"
-        " products that the same epoch was seen to ask torch for, run bare between the epochs;"
-        " attention's products sampled at the edges are not in it, and dense reports have none.",
+        " products that the same epoch was seen to ask for, run bare between the epochs; an"
+        " attention head's sums are in it, its scores, weights and products sampled at the edges"
+        " are not, and dense reports have none.  profile.md shows where the rest goes.",
         "",
         *memory,
     ]
