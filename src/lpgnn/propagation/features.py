@@ -197,8 +197,8 @@ def _propagated_blocks(
 ) -> Iterator[tuple[int, Tensor]]:
     """P^K X' by blocks of columns: the working set of a block is small beside the whole."""
     sent = report.sent.to_dense() if isinstance(report.sent, CsrMatrix) else report.sent
-    for start in range(0, sent.shape[1], 256):
-        columns = sent[:, start : start + 256].to(device, torch.float32)
+    for start in range(0, sent.shape[1], 128):
+        columns = sent[:, start : start + 128].to(device, torch.float32)
         columns = (columns * report.scale + report.offset).unsqueeze(0)  # [1, N, block]
         yield start, operator.propagate(columns, steps)[0]
 
