@@ -3,12 +3,6 @@
 Everything here works without Hydra: load a graph, describe a run, train it, look at its rows.
 """
 
-import os
-
-# torch's own switch, read at its first allocation: large tensors on huge pages.  The rows that a
-# product over a million nodes asks for lie on as many pages, and it waits for their addresses.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
-
 from lpgnn.config import Configuration as Configuration
 from lpgnn.config import Settings as Settings
 from lpgnn.data import BlockModel as BlockModel

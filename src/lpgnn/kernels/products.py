@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.float32]
 # An operand of more bytes than this does not stay in a cache, and its rows are asked for in
 # advance, by so many entries of the matrix.
 _CACHE_BYTES = 16_000_000
-_AHEAD = 24
+_AHEAD = 16
 
 
 @compiled

@@ -14,7 +14,7 @@ from torch import Tensor
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.kernels.panels import COLUMNS, ROWS, panels_times, panels_transposed_times
 from lpgnn.privacy.reports import FeatureReports
-from lpgnn.propagation.matrices import SparseMatrix, flat
+from lpgnn.propagation.matrices import SparseMatrix, empty_on_huge_pages, flat
 from lpgnn.propagation.operators import Operator
 
 
@@ -224,12 +224,13 @@ class _ProjectAndPropagate(torch.autograd.Function):
     def forward(ctx: Any, weight: Tensor, features: FactoredFeatures) -> Tensor:
         ctx.features = features
         matrix, steps = features.operator.matrix, features.steps
-        out = weight.new_empty(len(features.sent), matrix.shape[0], weight.shape[2])
+        out = empty_on_huge_pages(len(features.sent), matrix.shape[0], weight.shape[2], like=weight)
         for run, (sent, offset) in enumerate(zip(features.sent, features.offsets, strict=True)):
             if steps == 0:
                 sent.affine_into(out[run], weight[run], offset)
             else:
-                projected = sent.affine_into(torch.empty_like(out[run]), weight[run], offset)
+                room = empty_on_huge_pages(*out[run].shape, like=out)
+                projected = sent.affine_into(room, weight[run], offset)
                 matrix.power_into(out[run], projected, steps)
             if features.row_factors is not None:
                 out[run] *= features.row_factors
@@ -247,7 +248,7 @@ class _ProjectAndPropagate(torch.autograd.Function):
             if features.row_factors is not None:
                 own = own * features.row_factors
             if steps > 0:
-                own = matrix.power_into(torch.empty_like(own), own, steps)
+                own = matrix.power_into(empty_on_huge_pages(*own.shape, like=own), own, steps)
             sent.affine_into(out[run], own, offset)
         return out, None
 

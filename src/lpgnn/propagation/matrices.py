@@ -1,5 +1,7 @@
 """Sparse matrices on a device, ready for products with dense ones."""
 
+import ctypes
+import mmap
 import warnings
 
 import torch
@@ -29,6 +31,27 @@ def flat(tensor: Tensor) -> Floats:
     return tensor.detach().view(-1).numpy()
 
 
+# Tensors from this size on are put on huge pages: the rows that a product over a million nodes asks
+# for lie on as many pages, and it would wait for their addresses.  Smaller ones would only pay for
+# the clearing of pages that are mostly unused.
+_HUGE_BYTES = 32_000_000
+_PAGE = 4096
+
+
+def empty_on_huge_pages(*shape: int, like: Tensor) -> Tensor:
+    """An uninitialised tensor; where the system does not know huge pages, an ordinary one."""
+    tensor = like.new_empty(shape)
+    size = tensor.numel() * tensor.element_size()
+    if size >= _HUGE_BYTES and not tensor.is_cuda and hasattr(mmap, "MADV_HUGEPAGE"):
+        start = -(-tensor.data_ptr() // _PAGE) * _PAGE
+        length = tensor.data_ptr() + size - start
+        # A hint: that it is not followed is no error.
+        ctypes.CDLL(None).madvise(
+            ctypes.c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE
+        )
+    return tensor
+
+
 class SparseMatrix:
     """A matrix in compressed rows: compiled loops on a CPU, torch's products on a GPU."""
 
@@ -45,7 +68,7 @@ class SparseMatrix:
 
         out is contiguous; torch's own product would fill and copy a fresh one beside the work.
         """
-        spare = torch.empty_like(out) if steps > 1 else out
+        spare = empty_on_huge_pages(*out.shape, like=out) if steps > 1 else out
         if self.arrays:
             width = out.shape[1]
             given = (flat(x.contiguous()), flat(out), flat(spare))

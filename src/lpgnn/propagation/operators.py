@@ -10,7 +10,7 @@ from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.kernels.products import columns_to_rows, rows_to_columns
 from lpgnn.kernels.registers import LANES
-from lpgnn.propagation.matrices import SparseMatrix, flat
+from lpgnn.propagation.matrices import SparseMatrix, empty_on_huge_pages, flat
 
 Aggregator = Literal["gcn", "mean"]
 
@@ -54,7 +54,7 @@ def _power_runs(matrix: SparseMatrix, x: Tensor, steps: int) -> Tensor:  # [R, N
         wide = x.permute(1, 0, 2).reshape(nodes, runs * width)  # [N, R h]: one launch a step
         wide = matrix.power_into(torch.empty_like(wide), wide, steps)
         return wide.view(nodes, runs, width).permute(1, 0, 2)
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    out = empty_on_huge_pages(*x.shape, like=x)
     for run in range(runs):
         matrix.power_into(out[run], x[run], steps)
     return out
@@ -74,9 +74,9 @@ def _power_classes(matrix: SparseMatrix, p: Tensor, steps: int) -> Tensor:
         block, target = p[start : start + together], out[start : start + together]
         used = len(block) * classes
         width = used + -used % LANES  # columns that fill no register cost more than a full one
-        rows = p.new_empty(nodes, width)
+        rows = empty_on_huge_pages(nodes, width, like=p)
         columns_to_rows(flat(block), flat(rows), nodes, used, width)
-        rows = matrix.power_into(torch.empty_like(rows), rows, steps)
+        rows = matrix.power_into(empty_on_huge_pages(nodes, width, like=p), rows, steps)
         rows_to_columns(flat(rows), flat(target), nodes, used, width)
     return out
 
