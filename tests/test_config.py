@@ -21,9 +21,8 @@ GRID_SIZES = {
     **{"conditioned": 42, "learners": 33, "value_of_features": 58},
 }
 # K_x at (1, 1) and K_y at (1, 1) both contain the steps of the table; Drop on raw reports at
-# (1, 1) stands among the features and among the learners; the residual learner comes first, and
-# again among its variants.
-DIFFERENT = {**GRID_SIZES, "kprop": 29, "conditioned": 41, "learners": 30}
+# (1, 1) stands among the features and among the learners.
+DIFFERENT = {**GRID_SIZES, "kprop": 29, "conditioned": 41, "learners": 33}
 
 NOT_SCIENCE: dict[str, Any] = {
     "data_dir": "elsewhere",
@@ -412,6 +411,8 @@ def test_bad_options_of_a_learner_are_refused_on_the_command_line() -> None:
     assert bad_input("learner=propagation", "learner.walk=drunk").setting == "learner.walk"
     assert bad_input("learner=residual", "learner.combine=all").setting == "learner.combine"
     assert bad_input("learner=propagation", "+learner.colour=3").setting == "learner.colour"
+    assert bad_input("learner=residual", "learner.smooth=-1").setting == "learner.smooth"
+    assert bad_input("learner=residual", "learner.smooth=some").setting == "learner.smooth"
     assert bad_input("learner=residual", "y_steps=2").setting == "y_steps"
     assert bad_input("feature=blank", "x_eps=inf").setting == "x_eps"
     assert bad_input("conditioning=foo").setting == "conditioning"

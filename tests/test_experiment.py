@@ -603,3 +603,17 @@ def test_a_network_on_propagated_labels_runs(graph: Graph, monkeypatch: pytest.M
         assert row["learner"] == "residual"
         assert row["paper/val/loss"] != other["paper/val/loss"]
     assert science(run_repeats(residual, graph, [2])) == science(rows[2:])
+
+
+def test_smoothing_changes_predictions_and_nothing_before_them(graph: Graph) -> None:
+    usual: dict[str, Any] = {"y_eps": 1.0, "conditioning": "node"}
+    smooth, rough = (
+        run_repeats(small(learner={"name": "residual", "smooth": k}, **usual), graph, range(3))
+        for k in (4, 0)
+    )
+    for one, other in zip(smooth, rough, strict=True):
+        assert one["id"] != other["id"]
+        for rule in SELECTIONS:
+            for measured in ("epoch", "val/loss", "val/acc"):
+                assert one[f"{rule}/{measured}"] == other[f"{rule}/{measured}"]
+    assert accuracies(smooth) != accuracies(rough)

@@ -143,7 +143,10 @@ class Settings:
         for key, value in learner.options:
             if key not in default_options("learner", learner.name):
                 raise InputError(f"learner.{key}", value, f"{learner.name} has no such option")
-            _one_of(f"learner.{key}", value, choices[key])
+            if key == "smooth":
+                _integer("learner.smooth", value, at_least=0)
+            else:
+                _one_of(f"learner.{key}", value, choices[key])
 
     def resolve(self) -> "Configuration":
         """Fill in what is open and spell what is not applied as not applied."""

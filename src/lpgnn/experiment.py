@@ -1,5 +1,6 @@
 """One configuration from the clean graph to its rows: the stations in a line."""
 
+import dataclasses
 import importlib
 import math
 import subprocess
@@ -40,6 +41,8 @@ from lpgnn.training import (
     Trained,
     by_labels,
     label_scores,
+    predict,
+    smoothed,
     train,
 )
 
@@ -276,13 +279,34 @@ def _run_batch(
             max_epochs=c.max_epochs,
             row_factors=_row_factors(c, graph, operator, runs[0].collected),
             prior=torch.stack([s.scores for s in scores]) if scores else None,
+            keep_logits=bool(_smoothing_steps(c)),
             on_epoch=tick,
         )
+        if _smoothing_steps(c):
+            outcomes = [
+                _smoothed(outcome, run.collected, operator, _smoothing_steps(c))
+                for outcome, run in zip(outcomes, runs, strict=True)
+            ]
     seconds = (time.perf_counter() - started) / len(runs)
     return [
         make_row(own, graph, repeat, outcome, order, split.test, seconds, device)
         for (own, repeat), outcome, split in zip(members, outcomes, splits, strict=True)
     ]
+
+
+def _smoothing_steps(configuration: Configuration) -> int:
+    return int(configuration.learner.all_options("learner").get("smooth", 0))
+
+
+def _smoothed(outcome: Trained, collected: Collected, operator: Operator, steps: int) -> Trained:
+    """The same outcome, with smoothed predictions."""
+    selected = {}
+    for rule, chosen in outcome.selected.items():
+        assert chosen.logits is not None
+        p = smoothed(chosen.logits, collected, operator, steps)
+        predictions = predict(p[None])[0].cpu()
+        selected[rule] = dataclasses.replace(chosen, predictions=predictions, logits=None)
+    return dataclasses.replace(outcome, selected=selected)
 
 
 def _label_scores(

@@ -89,16 +89,16 @@ DENOISING = _edition(
 EDITIONS = (MECHANISMS, FEATURES, DENOISING)
 
 
-def _variants(learner: str, label: str, changes: Mapping[str, Any]) -> Iterator[Entry]:
+def _variants(learner: str, label: str, changes: Mapping[str, Any], **own: Any) -> Iterator[Entry]:
     for walk in ("plain", "lazy"):
         for combine in ("one", "stack"):
             text = f"{label} ({walk}, {combine})"
-            options = {"name": learner, "walk": walk, "combine": combine}
+            options = {"name": learner, "walk": walk, "combine": combine, **own}
             key = f"{learner} {walk} {combine}"
             yield Entry(key, text, text, {**changes, "learner": options})
 
 
-BLANK_RESIDUAL = "residual lazy stack blank"
+RESIDUAL, BLANK_RESIDUAL = "residual", "residual blank"
 LEARNERS = Table(
     "learners",
     "Learners for private labels, part by part (ε_x=1)",
@@ -107,15 +107,13 @@ LEARNERS = Table(
     (
         Entry("forward", "Forward correction", "Forward correction", {"learner": "forward"}),
         *_variants("propagation", "Labels only", _LABELS_ONLY),
-        *_variants("residual", "Residual", {}),
+        *_variants("residual", "Residual, not smoothed", {}, smooth=0),
+        Entry(RESIDUAL, "Residual", "Residual", {"learner": "residual"}),
         Entry(
             BLANK_RESIDUAL,
-            "Residual on blank reports (lazy, stack)",
-            "Residual on blank reports (lazy, stack)",
-            {
-                "learner": {"name": "residual", "walk": "lazy", "combine": "stack"},
-                "feature": "blank",
-            },
+            "Residual on blank reports",
+            "Residual on blank reports",
+            {"learner": "residual", "feature": "blank"},
         ),
     ),
     budget_entries("y_eps", (0.5, 1.0, 2.0), "y"),

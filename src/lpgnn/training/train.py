@@ -57,6 +57,7 @@ class Selected:
     qualified: bool  # False: no epoch kept within Acc*, the lowest loss was taken
     predictions: Tensor  # [N] uint8
     weights: Weights  # empty unless asked for
+    logits: Tensor | None = None  # [c, N], on the device; None unless asked for
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ def train(
     row_factors: Tensor | None = None,
     prior: Tensor | None = None,
     keep_weights: bool = False,
+    keep_logits: bool = False,
     on_epoch: Callable[[], None] | None = None,
 ) -> list[Trained]:
     """Train runs on the same graph side by side; nothing that one run does reaches another.
@@ -125,11 +127,11 @@ def train(
         adam.step(dict(zip(weights, gradients, strict=True)))
         hidden = backbone.hidden(weights, x)  # for the evaluation and the next step
         with torch.no_grad():
-            metrics, predictions = _evaluate(
-                _plus(backbone.logits(weights, hidden, None), prior),
-                *(objective, targets, loss, logits),
-            )
+            clean = _plus(backbone.logits(weights, hidden, None), prior)
+            metrics, predictions = _evaluate(clean, objective, targets, loss, logits)
         state = {"predictions": predictions} | (weights if keep_weights else {})
+        if keep_logits:
+            state["logits"] = clean
         for keeper in keepers.values():
             keeper.watch(epoch, metrics, {name: t.detach() for name, t in state.items()})
         history.append(metrics)
@@ -225,11 +227,12 @@ def _outcomes(
         selected: dict[Selection, Selected] = {}
         for selection in SELECTIONS:
             keeper = keepers[selection]
-            kept = {name: tensor[run].cpu() for name, tensor in keeper.kept.items()}
+            kept = {name: tensor[run] for name, tensor in keeper.kept.items()}
+            logits = kept.pop("logits", None)
+            kept = {name: tensor.cpu() for name, tensor in kept.items()}
             predictions = kept.pop("predictions")
-            selected[selection] = Selected(
-                int(keeper.epoch[run]), bool(keeper.rule.qualified[run]), predictions, kept
-            )
+            epoch, qualified = int(keeper.epoch[run]), bool(keeper.rule.qualified[run])
+            selected[selection] = Selected(epoch, qualified, predictions, kept, logits)
         own = {name: column[:, run] for name, column in columns.items()}
         outcomes.append(Trained(own, selected))
     return outcomes
