@@ -46,6 +46,7 @@ def test_counts_are_in_order_with_zeros() -> None:
         ("within 2 points", 0),
         ("above", 0),
         ("below", 2),
+        ("unfinished", 0),
         ("missing", 1),
     ]
 
@@ -58,7 +59,11 @@ def test_comparison_file(tmp_path: Path) -> None:
         [46.8] * 10,
         [60.0] * 10,
     )
-    add_rows(tmp_path, cell_of("mechanisms", "cora", "mb", "x_eps=2.0").settings, [82.5])
+    add_rows(tmp_path, cell_of("mechanisms", "cora", "mb", "x_eps=2.0").settings, [82.5] * 10)
+    # Nine of ten repeats are no verdict; a failed repeat is done, and does not count.
+    add_rows(tmp_path, cell_of("mechanisms", "cora", "lp", "x_eps=2.0").settings, [58.1] * 9)
+    failed = cell_of("mechanisms", "cora", "lp", "x_eps=1.0").settings
+    add_rows(tmp_path, failed, [61.9] * 10, failed=[3])
     base = Settings(results_dir=str(tmp_path), selection="paper")
     write_comparison(compare(base, Evidence(tmp_path)), base)
     with (tmp_path / "comparison.csv").open(newline="", encoding="utf-8") as file:
@@ -84,22 +89,24 @@ def test_comparison_file(tmp_path: Path) -> None:
     }
     by_verdict = {row["verdict"]: row for row in rows}
     near = by_verdict["within 2 points"]
-    assert (near["row"], near["count"], near["difference"]) == ("mb", "1", "-1.5000")
+    assert (near["row"], near["count"], near["difference"]) == ("mb", "10", "-1.5000")
+    unfinished = by_verdict["unfinished"]
+    assert (unfinished["mean"], unfinished["count"]) == ("58.1000", "9")
     missing = by_verdict["missing"]
     assert (missing["mean"], missing["ci"], missing["difference"]) == ("", "", "")
     text = (tmp_path / "comparison.md").read_text()
-    assert "| **all** | 1 | 1 | 0 | 0 | 122 | 124 |" in text
-    assert "| all, selection=released | 0 | 1 | 1 | 0 | 122 | 124 |" in text
+    assert "| **all** | 2 | 1 | 0 | 0 | 1 | 120 | 124 |" in text
+    assert "| all, selection=released | 1 | 1 | 1 | 0 | 1 | 120 | 124 |" in text
 
 
 def test_the_other_rule_takes_the_extra_columns(tmp_path: Path) -> None:
     cell = cell_of("mechanisms", "cora", "1b", "x_eps=0.01")
-    add_rows(tmp_path, cell.settings, [46.8] * 3, [60.0] * 3)
+    add_rows(tmp_path, cell.settings, [46.8] * 10, [60.0] * 10)
     base = Settings(results_dir=str(tmp_path), selection="released")
     write_comparison(compare(base, Evidence(tmp_path)), base)
     header, first = (tmp_path / "comparison.csv").read_text().splitlines()[:2]
     assert "mean_paper,ci_paper,difference_paper,verdict_paper" in header
-    assert "60.0000,0.0000,3,14.2000,above,46.8000" in first
+    assert "60.0000,0.0000,10,14.2000,above,46.8000" in first
 
 
 def test_ci_equals_scipys_bootstrap_of_the_same_rows(tmp_path: Path) -> None:

@@ -139,18 +139,18 @@ def test_verdict_counts_are_printed(
     # Pictures are slow and not what is tested here.
     monkeypatch.setattr("lpgnn.report.figures.FIGURES", ())
     cell = cell_of("mechanisms", "cora", "1b", "x_eps=0.01")
-    add_rows(tmp_path, cell.settings, [45.0] * 4, [80.0] * 4)
+    add_rows(tmp_path, cell.settings, [45.0] * 10, [80.0] * 10)
     assert main([f"results_dir={tmp_path}", "selection=paper"]) == 0
     told = capsys.readouterr().out
     assert "124 cells of the paper's tables (selection=paper): 1 within both CIs, 0 within" in told
-    assert "0 above, 0 below, 123 missing" in told
+    assert "0 above, 0 below, 0 unfinished, 123 missing" in told
     assert main([f"results_dir={tmp_path}", "selection=released"]) == 0
     assert "0 within both CIs, 0 within 2 points, 1 above" in capsys.readouterr().out
 
 
 def test_the_readme_beside_the_results_is_renewed_between_its_marks(tmp_path: Path) -> None:
     results_dir = tmp_path / "results"
-    add_rows(results_dir, Settings(dataset="cora", y_eps=1.0), [68.0, 70.0])
+    add_rows(results_dir, Settings(dataset="cora", y_eps=1.0), [69.0] * 10)
     readme = tmp_path / "README.md"
     readme.write_text(f"above\n{BEGIN}\nold numbers\n{END}\nbelow\n")
     assert main([f"results_dir={results_dir}", "selection=paper"]) == 0
@@ -159,7 +159,7 @@ def test_the_readme_beside_the_results_is_renewed_between_its_marks(tmp_path: Pa
     assert text.endswith(f"{END}\nbelow\n")
     assert "old numbers" not in text
     # Cora's Drop at both budgets 1 stands in two tables, beside the paper's 69.3 ± 1.2.
-    assert text.count("69.0 ± 1.0 \\| 69.3 ± 1.2") == 2
+    assert text.count("69.0 ± 0.0 \\| 69.3 ± 1.2") == 2
     assert "2 of the 124 cells" in text
     assert main([f"results_dir={results_dir}", "selection=paper"]) == 0
     assert readme.read_text() == text

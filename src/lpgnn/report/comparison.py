@@ -17,21 +17,24 @@ WITHIN_CIS = "within both CIs"
 WITHIN_POINTS = "within 2 points"
 ABOVE = "above"
 BELOW = "below"
+UNFINISHED = "unfinished"
 MISSING = "missing"
-VERDICTS = (WITHIN_CIS, WITHIN_POINTS, ABOVE, BELOW, MISSING)
+VERDICTS = (WITHIN_CIS, WITHIN_POINTS, ABOVE, BELOW, UNFINISHED, MISSING)
 
 # Printed numbers are decimal fractions: a difference of exactly the bound is within it.
 _ROUNDING = 1e-9
 
 
-def judge(printed: Printed, ours: Summary | None) -> str:
+def judge(printed: Printed, ours: Summary | None, *, is_finished: bool = True) -> str:
     """The verdict on our mean m ± c against the printed M ± C.
 
     "within both CIs" if |m - M| <= c + C, else "within 2 points" if |m - M| <= 2, else above or
-    below the paper; "missing" without a row.
+    below the paper; "unfinished" with fewer repeats than wanted, "missing" without a row.
     """
     if ours is None:
         return MISSING
+    if not is_finished:
+        return UNFINISHED
     difference = ours.mean - printed.mean
     if abs(difference) <= ours.ci + printed.ci + _ROUNDING:
         return WITHIN_CIS
@@ -49,14 +52,15 @@ class Judged:
     printed: Printed
     ours: Summary | None
     other: Summary | None
+    is_finished: bool  # all repeats that are wanted have a row, be it a failed one
 
     @property
     def verdict(self) -> str:
-        return judge(self.printed, self.ours)
+        return judge(self.printed, self.ours, is_finished=self.is_finished)
 
     @property
     def other_verdict(self) -> str:
-        return judge(self.printed, self.other)
+        return judge(self.printed, self.other, is_finished=self.is_finished)
 
 
 def compare(base: Settings, evidence: Evidence) -> list[Judged]:
@@ -69,6 +73,7 @@ def compare(base: Settings, evidence: Evidence) -> list[Judged]:
             printed[cell.table, cell.dataset, cell.row, cell.column],
             evidence.summary(cell, rule),
             evidence.summary(cell, other_rule(rule)),
+            len(evidence.rows(cell)) >= base.repeats,
         )
         for cell in table_cells(base)
     ]
@@ -143,6 +148,7 @@ def _markdown(judged: Sequence[Judged], rule: str) -> str:
     lines += [
         "",
         '"within both CIs": the means differ by no more than both 95 % half widths together; else',
-        '"within 2 points" of accuracy; else "above" or "below" the paper; "missing": no rows.',
+        '"within 2 points" of accuracy; else "above" or "below" the paper; "unfinished": fewer',
+        'repeats than wanted so far; "missing": no rows.',
     ]
     return "\n".join(lines) + "\n"

@@ -12,6 +12,7 @@ from lpgnn.report.comparison import (
     ABOVE,
     BELOW,
     MISSING,
+    UNFINISHED,
     WITHIN_CIS,
     WITHIN_POINTS,
     Judged,
@@ -40,6 +41,7 @@ MARKS = {
     WITHIN_POINTS: ("points", "◐"),
     ABOVE: ("above", "▲"),
     BELOW: ("below", "▼"),
+    UNFINISHED: ("missing", "◌"),
     MISSING: ("missing", "–"),
 }
 CAPTIONS = {

@@ -34,7 +34,7 @@ def write_readme(
 
 def section(judged: Sequence[Judged], base: Settings) -> str:
     """Ours beside the paper's, one table of the paper after another; only rows that have any."""
-    ours = [one for one in judged if one.ours is not None]
+    ours = [one for one in judged if one.is_finished and one.ours is not None]
     lines = [
         f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed so far. "
         f"Ours under the {base.selection} rule: {_counts([one.verdict for one in ours])}; under "
