@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
+from lpgnn.models import attention
 from lpgnn.models.attention import AttentionPattern, _Attend, attend
 from lpgnn.propagation.matrices import torch_csr
 from propagation.graphs import CPU, adjacency, path_and_isolated, random_topology, seeded
@@ -181,6 +182,23 @@ def test_padded_and_whole_widths(width: int, head: Head) -> None:
     expected = dense_attention(topology, source, target, value)
     wanted = torch.autograd.grad(expected, (source, target, value), grad)
     torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("together", [1, 2, R])
+def test_how_many_runs_share_a_call_changes_no_bit(
+    together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pattern = AttentionPattern.from_topology(random_topology(N), CPU)
+    given = inputs()
+    grad = torch.randn(R, N, WIDTH, generator=seeded(4))
+    usual = attend(pattern, *given)
+    expected = torch.autograd.grad(usual, given, grad)
+    monkeypatch.setattr(attention, "_CHUNK_ENTRIES", together * pattern.columns.numel())
+    assert len(list(pattern.chunks(R))) == -(-R // together)
+    out = attend(pattern, *given)
+    assert torch.equal(out, usual)
+    actual = torch.autograd.grad(out, given, grad)
+    assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
 
 
 def test_equal_batches_give_equal_bits() -> None:
