@@ -35,10 +35,10 @@ def test_sparse_products_are_recorded_while_it_listens() -> None:
     assert replay(recorder.products) > 0
 
 
-def recorded_widths(**settings: Any) -> list[int]:
+def recorded_widths(repeats: tuple[int, ...] = (0,), **settings: Any) -> list[int]:
     configuration = Settings(dataset=SMALL, max_epochs=3, **settings).resolve()
     clock = EpochClock()
-    run_repeats(configuration, load_dataset(configuration, "data"), [0], on_epoch=clock)
+    run_repeats(configuration, load_dataset(configuration, "data"), repeats, on_epoch=clock)
     assert len(clock.epochs) == len(clock.floors) == 1
     assert clock._recorder is not None
     return [p.width * p.steps for p in clock._recorder.products]
@@ -58,6 +58,8 @@ def test_the_sums_of_attention_heads_are_recorded_there_and_back() -> None:
     widths = recorded_widths(backbone="gat", x_steps=0, y_steps=0)
     reports = 2 * 4 * 16  # the projections' own products, there and back
     assert sum(widths) - reports == 16 * (4 + 2 + 4 + 1)
+    both = recorded_widths(repeats=(0, 1), backbone="gat", x_steps=0, y_steps=0)
+    assert sum(both) == 2 * sum(widths)  # runs may share a call
 
 
 def test_a_profile_accounts_for_the_whole_epoch() -> None:

@@ -49,17 +49,20 @@ class ProductRecorder:
             self.products.append(Product(matrix, x.shape[1], 1))
             return affine_into(matrix, out, x, offset)
 
-        def attending(loop: Callable[..., None], width_at: int) -> Callable[..., None]:
+        def attending(
+            loop: Callable[..., None], width_at: int, nodes_at: int
+        ) -> Callable[..., None]:
             def record(indptr: Any, columns: Any, *others: Any) -> None:
                 matrix = self._pattern(indptr, columns)
-                self.products.append(Product(matrix, others[width_at], 1))
+                runs = others[nodes_at].size // matrix.shape[0]  # that share the call
+                self.products += [Product(matrix, others[width_at], 1)] * runs
                 loop(indptr, columns, *others)
 
             return record
 
         loops = {
-            "aggregate": attending(aggregate, -1),
-            "attention_gradients": attending(attention_gradients, 3),
+            "aggregate": attending(aggregate, -1, -2),
+            "attention_gradients": attending(attention_gradients, 3, 0),
         }
         for name, loop in loops.items():
             self._patches.enter_context(patch.object(attention, name, loop))
