@@ -28,13 +28,14 @@ _SIZES = {
     "lastfm": GraphSize(7083, 51628, 7842, 10),
 }
 
-# Seconds for each unit of work below; `python -m lpgnn.bench costs` fits them anew to the rows.
+# Seconds for each unit of work below, fitted to the rows since the products are compiled and to the
+# benchmarks; `python -m lpgnn.bench costs` fits them anew to all rows.
 FITTED = {
-    "base": 5.53e-4,
-    "sparse": 2.38e-10,
-    "nodes": 3.54e-8,
-    "dense": 4.02e-11,
-    "attention": 1.34e-7,
+    "base": 6.08e-4,
+    "sparse": 8.27e-11,
+    "nodes": 1.49e-8,
+    "dense": 2.48e-11,
+    "attention": 1.50e-8,
 }
 
 
