@@ -16,6 +16,7 @@ from lpgnn.propagation.features import DenseFeatures, FactoredFeatures
 from .graphs import CPU, dense_kprop, random_topology, seeded
 
 N, D, H = 30, 12, 5
+WIDE = 150  # features, where the products of dense reports cost more than steps over the graph
 
 
 def clean_features(seed: int = 0) -> CsrMatrix:
@@ -50,8 +51,23 @@ def sparse_reports(kind: str, runs: int) -> list[FeatureReports]:
     return mixed[:runs]
 
 
+def wide_one_bit_reports(seed: int = 0) -> FeatureReports:
+    wide = CsrMatrix.from_dense(torch.rand(N, WIDE, generator=seeded(seed)))
+    return MECHANISMS["1b"](200.0, WIDE).perturb(wide, generator=seeded(seed))
+
+
+def wide_sparse_reports() -> FeatureReports:
+    return FeatureReports(CsrMatrix.from_dense(torch.eye(N, WIDE)), 2.0, 0.5)
+
+
 SPARSE = ["raw", "ones", "mb", "mb, m = 4", "mixed"]
 DENSE = ["1b", "lp", "ag"]
+
+
+def form_of(kind: str, steps: int) -> type:
+    """Without steps the bits of narrow reports pay, too."""
+    factored = kind in SPARSE or (kind == "1b" and steps == 0)
+    return FactoredFeatures if factored else DenseFeatures
 
 
 def random_factors() -> Tensor:
@@ -82,7 +98,8 @@ def check_against_dense(
     assert type(features) is form
     x = expected_input(reports, steps, row_factors)
     scale = float(x.abs().max())
-    weight = torch.randn(len(reports), D, H, generator=seeded(1), requires_grad=True)
+    d = reports[0].num_features
+    weight = torch.randn(len(reports), d, H, generator=seeded(1), requires_grad=True)
     out = features.matmul(weight)
     expected = x @ weight.detach().double()
     assert out.shape == (len(reports), N, H)
@@ -109,7 +126,7 @@ def test_sparse_reports_are_factored(kind: str, steps: int, runs: int) -> None:
 @pytest.mark.parametrize("runs", [1, 3])
 def test_dense_reports_are_propagated_once(name: str, steps: int, runs: int) -> None:
     reports = [mechanism_reports(name, r) for r in range(runs)]
-    check_against_dense(reports, steps, DenseFeatures)
+    check_against_dense(reports, steps, form_of(name, steps))
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
@@ -117,7 +134,7 @@ def test_dense_reports_are_propagated_once(name: str, steps: int, runs: int) -> 
 def test_rows_are_multiplied_by_their_factors(kind: str, steps: int) -> None:
     known = kind in SPARSE
     reports = sparse_reports(kind, 4) if known else [mechanism_reports(kind, r) for r in range(3)]
-    form = FactoredFeatures if known else DenseFeatures
+    form = form_of(kind, steps)
     factors = random_factors()
     before = factors.clone()
     check_against_dense(reports, steps, form, factors)
@@ -179,7 +196,45 @@ def test_dense_reports_wider_than_a_block() -> None:
 
 
 def test_sparse_and_dense_reports_side_by_side() -> None:
-    check_against_dense([mechanism_reports("mb"), mechanism_reports("1b")], 2, DenseFeatures)
+    for name in ("1b", "lp"):
+        check_against_dense([mechanism_reports("mb"), mechanism_reports(name)], 2, DenseFeatures)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("factors", [None, random_factors()])
+def test_wide_reports_of_signs_are_factored(steps: int, runs: int, factors: Tensor | None) -> None:
+    """Bits pay where a dense product would cost more than the steps."""
+    reports = [wide_one_bit_reports(r) for r in range(runs)]
+    check_against_dense(reports, steps, FactoredFeatures, factors)
+    side_by_side = [*reports, wide_sparse_reports()]
+    check_against_dense(side_by_side, steps, FactoredFeatures, factors)
+
+
+def test_bytes_that_are_no_signs_are_dense() -> None:
+    signs = wide_one_bit_reports().sent
+    assert isinstance(signs, Tensor)
+    for value in (0, 2, -128):
+        sent = signs.clone()
+        sent[-1, -1] = value
+        check_against_dense([FeatureReports(sent, 2.0, 0.5)], 2, DenseFeatures)
+
+
+def test_signs_as_floats_are_dense() -> None:
+    """A plug-in's float report may be anything; only bytes are looked at."""
+    signs = wide_one_bit_reports().sent
+    assert isinstance(signs, Tensor)
+    check_against_dense([FeatureReports(signs.float(), 2.0, 0.5)], 2, DenseFeatures)
+
+
+def test_signs_are_factored_up_to_the_step_where_it_no_longer_pays() -> None:
+    operator = kprop_operator(random_topology(N), "gcn", CPU)
+    entries = operator.matrix.num_entries
+    assert entries == int((operator.matrix.to_dense() != 0).sum())
+    report = wide_one_bit_reports()
+    paying = N * report.num_features // (4 * entries)
+    for steps, form in ((paying, FactoredFeatures), (paying + 1, DenseFeatures)):
+        assert type(propagated_features([report], operator, steps, CPU)) is form
 
 
 def test_runs_that_share_a_matrix_but_not_its_scale() -> None:
@@ -192,7 +247,7 @@ def test_runs_that_share_a_report_store_it_once() -> None:
     shared = FeatureReports(clean_features(), 1.0, 0.0)
     operator = kprop_operator(random_topology(N), "gcn", CPU)
     features = FactoredFeatures([shared] * 5, operator, 2, CPU)
-    assert len({matrix.tensor.values().data_ptr() for matrix in features.sent}) == 1
+    assert len({id(matrix) for matrix in features.sent}) == 1
     check_against_dense([shared] * 5, 2, FactoredFeatures)
 
 

@@ -93,14 +93,19 @@ def spread_number(builder: Any, number: Any) -> Any:
 
 @function("at")
 def at(context: Any, array: Any, offset: Any) -> Any:
-    """array[offset]; a 32-bit whole number comes out as an index."""
-    is_index = array.dtype == types.int32
+    """array[offset]; a whole number, of 32 bits or a byte, comes out as an index."""
+    found = array.dtype
+    is_index = found in (types.int32, types.uint8)
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        value = builder.load(address_of(context, builder, signature.args[0], *args), align=4)
-        return builder.sext(value, ir.IntType(64)) if is_index else value
+        address = address_of(context, builder, signature.args[0], *args)
+        value = builder.load(address, align=found.bitwidth // 8)
+        if not is_index:
+            return value
+        widen = builder.sext if found.signed else builder.zext
+        return widen(value, ir.IntType(64))
 
-    return (types.int64 if is_index else array.dtype)(array, types.int64), build
+    return (types.int64 if is_index else found)(array, types.int64), build
 
 
 @function("load")
@@ -170,6 +175,16 @@ def add(context: Any, a: Any, b: Any) -> Any:
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.fadd(*args)
+
+    return REGISTER(REGISTER, REGISTER), build
+
+
+@function("subtract")
+def subtract(context: Any, a: Any, b: Any) -> Any:
+    """a - b, lane by lane"""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fsub(*args)
 
     return REGISTER(REGISTER, REGISTER), build
 

@@ -14,8 +14,10 @@ from torch import Tensor
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.kernels.panels import COLUMNS, ROWS, panels_times, panels_transposed_times
 from lpgnn.privacy.reports import FeatureReports
-from lpgnn.propagation.matrices import SparseMatrix, empty_on_huge_pages, flat
+from lpgnn.propagation.matrices import SignMatrix, SparseMatrix, empty_on_huge_pages, flat
 from lpgnn.propagation.operators import Operator
+
+_Sent = SparseMatrix | SignMatrix
 
 
 class PropagatedFeatures(Protocol):
@@ -35,7 +37,7 @@ class PropagatedFeatures(Protocol):
 
 
 class FactoredFeatures:
-    """Sparse reports: project, then propagate."""
+    """Reports of few numbers, or of one bit each: project, then propagate."""
 
     def __init__(
         self,
@@ -48,16 +50,14 @@ class FactoredFeatures:
         self.operator, self.steps = operator, steps
         self.row_factors = None if row_factors is None else row_factors[:, None]  # [N, 1]
         self.offsets = [r.offset for r in reports]
-        self.sent, self.sent_transposed = [], []
-        built: dict[tuple[int, float], tuple[SparseMatrix, SparseMatrix]] = {}
+        built: dict[tuple[int, float], tuple[_Sent, _Sent]] = {}
         for report in reports:
             key = (id(report.sent), report.scale)
             if key not in built:  # runs that share a report share its matrices
-                scaled = _scaled(report)
-                transposed = SparseMatrix(scaled.transpose(), device)
-                built[key] = (SparseMatrix(scaled, device), transposed)
-            self.sent.append(built[key][0])
-            self.sent_transposed.append(built[key][1])
+                built[key] = _sent_both_ways(report, device)
+        pairs = [built[id(report.sent), report.scale] for report in reports]
+        self.sent = [sent for sent, _ in pairs]
+        self.sent_transposed = [transposed for _, transposed in pairs]
 
     def matmul(self, weight: Tensor) -> Tensor:
         if weight.is_cuda:  # one launch a step for all runs
@@ -178,18 +178,36 @@ def propagated_features(
     device: torch.device,
     row_factors: Tensor | None = None,
 ) -> PropagatedFeatures:
-    """Choose the cheaper form: the factored one for sparse reports, one dense matrix otherwise.
+    """Choose the cheaper form: factored for reports of few numbers or bits, dense otherwise.
 
     row_factors: [N], a factor of each row of P^K X' (``conditioning``), or None.
     """
-    form = FactoredFeatures if all(r.is_sparse for r in reports) else DenseFeatures
+    # An epoch spares about two thirds of a dense product and pays for the steps instead.
+    entries = reports[0].num_nodes * reports[0].num_features
+    bits_pay = (
+        device.type == "cpu" and _ENTRIES_OF_A_STEP * steps * operator.matrix.num_entries < entries
+    )
+    factored = all(r.is_sparse or (bits_pay and _are_signs(r.sent)) for r in reports)
+    form = FactoredFeatures if factored else DenseFeatures
     return form(reports, operator, steps, device, row_factors)
 
 
-def _scaled(report: FeatureReports) -> CsrMatrix:
+# So many entries of a dense product cost as much, beyond their bits, as one entry of P in a step.
+_ENTRIES_OF_A_STEP = 4
+
+
+def _are_signs(sent: CsrMatrix | Tensor) -> bool:
+    is_bytes = isinstance(sent, Tensor) and sent.dtype == torch.int8
+    return is_bytes and bool((sent.abs() == 1).all())  # type: ignore[union-attr]
+
+
+def _sent_both_ways(report: FeatureReports, device: torch.device) -> tuple[_Sent, _Sent]:
+    """s B and s B^T."""
     sent = report.sent
-    assert isinstance(sent, CsrMatrix)
-    return CsrMatrix(sent.indptr, sent.indices, sent.values * report.scale, sent.shape)
+    if isinstance(sent, Tensor):
+        return SignMatrix.both_ways(sent, report.scale)
+    scaled = CsrMatrix(sent.indptr, sent.indices, sent.values * report.scale, sent.shape)
+    return SparseMatrix(scaled, device), SparseMatrix(scaled.transpose(), device)
 
 
 def _propagated_blocks(
@@ -253,7 +271,7 @@ class _ProjectAndPropagate(torch.autograd.Function):
         return out, None
 
 
-def _affine_runs(matrices: list[SparseMatrix], offsets: list[float], x: Tensor) -> Tensor:
+def _affine_runs(matrices: list[_Sent], offsets: list[float], x: Tensor) -> Tensor:
     out = x.new_empty(len(matrices), matrices[0].shape[0], x.shape[2])
     for run, (matrix, offset) in enumerate(zip(matrices, offsets, strict=True)):
         matrix.affine_into(out[run], x[run], offset)
