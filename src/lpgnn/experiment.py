@@ -31,7 +31,7 @@ from lpgnn.propagation import (
     row_lengths,
 )
 from lpgnn.randomness import derive_generator
-from lpgnn.results import test_accuracy
+from lpgnn.results import package_version, test_accuracy
 from lpgnn.training import (
     SELECTIONS,
     Hyperparameters,
@@ -374,7 +374,7 @@ def make_row(
     return row | {
         "duration": round(seconds, 2),
         "device": device.type,
-        "version": _version(),
+        "version": package_version(),
         "science": SCIENCE_VERSION,
         "revision": revision,
         "dirty": dirty,
@@ -398,15 +398,6 @@ def git_revision() -> tuple[str, bool]:
         return "", False  # installed, perhaps inside somebody else's repository
     changed = git("status", "--porcelain", "--", str(folder), str(Path(top) / "conf"))
     return git("rev-parse", "--short=10", "HEAD") or "", bool(changed)
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("lpgnn")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def total_budget(configuration: Configuration) -> float:

@@ -5,7 +5,7 @@ import pytest
 
 from lpgnn.config import Settings
 from lpgnn.results.costs import FITTED, CostModel, GraphSize, fit, graph_size, work
-from lpgnn.results.store import format_value
+from lpgnn.results.store import format_value, package_version
 from lpgnn.sweep import Task, plan_tasks
 
 
@@ -15,6 +15,7 @@ def columns(**settings: Any) -> dict[str, Any]:
 
 def row(duration: float, status: str = "ok", **settings: Any) -> dict[str, str]:
     found = {**columns(**settings), "status": status, "duration": duration}
+    found["version"] = package_version()
     return {name: format_value(value) for name, value in found.items()}
 
 
@@ -50,6 +51,19 @@ def test_runs_that_differ_in_what_costs_nothing_count_as_measured() -> None:
 
 def test_failed_runs_are_no_measure() -> None:
     assert CostModel([row(1e6, status="failed: loss is not finite at epoch 1")]).measured == {}
+
+
+def test_what_an_earlier_version_took_is_no_measure() -> None:
+    assert CostModel([row(1000.0) | {"version": "0.0.1"}]).measured == {}
+
+
+def test_signs_cost_less_than_other_dense_reports() -> None:
+    model = CostModel()
+    signs, laplace = (columns(dataset="facebook", mechanism=m, x_steps=4) for m in ("1b", "lp"))
+    assert model.epoch_seconds(signs) < model.epoch_seconds(laplace) / 2
+    assert CostModel([row(1000.0, mechanism="1b")]).epoch_seconds(
+        columns(mechanism="lp")
+    ) == model.epoch_seconds(columns(mechanism="lp"))
 
 
 @pytest.mark.parametrize("mechanism", ["1b", "lp", "ag"])

@@ -1,4 +1,4 @@
-"""Refit the formula of ``lpgnn.results.costs`` to everything that was measured."""
+"""Refit the formula of ``lpgnn.results.costs`` to what this version has measured."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,15 +8,15 @@ from typing import Any
 from lpgnn.bench.scale import configuration_of, read_rows
 from lpgnn.errors import InputError
 from lpgnn.results import RowStore, write_atomically
-from lpgnn.results.costs import FITTED, fit
+from lpgnn.results.costs import FITTED, fit, is_measure
 
 
 def samples(results_dir: Path) -> Iterator[tuple[Mapping[str, Any], float]]:
-    """Columns and seconds of an epoch: of all rows that went well, and of ours in scale.csv."""
+    """Columns and seconds of an epoch: of this version's rows, and of ours in scale.csv."""
     store = RowStore(results_dir)
     for dataset in store.datasets():
         for row in store.read(dataset):
-            if row["status"] == "ok" and row.get("duration") and row["device"] == "cpu":
+            if is_measure(row) and row["device"] == "cpu":
                 yield row, float(row["duration"]) / int(row["max_epochs"])
     for line in read_rows(results_dir / "bench" / "scale.csv"):
         if line["side"] == "ours":
@@ -28,7 +28,9 @@ def fit_costs(options: Mapping[str, str]) -> None:
     results_dir = Path(options.get("results_dir", "results"))
     found = list(samples(results_dir))
     if not found:
-        raise InputError("results_dir", results_dir, "holds no rows to fit the costs to")
+        raise InputError(
+            "results_dir", results_dir, "holds no rows of this version to fit the costs to"
+        )
     fitted = fit(found)
     constants = {name: float(f"{value:.2e}") for name, value in fitted.constants.items()}
     for name, value in constants.items():

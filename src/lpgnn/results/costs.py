@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lpgnn.data.sbm import BlockModel
+from lpgnn.results.store import package_version
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ _SIZES = {
     "lastfm": GraphSize(7083, 51628, 7842, 10),
 }
 
-# Seconds for each unit of work below, fitted to the rows since the products are compiled and to the
-# benchmarks; `python -m lpgnn.bench costs` fits them anew to all rows.
+# Seconds for each unit of work below, fitted to rows and benchmarks; `python -m lpgnn.bench costs`
+# fits them anew to the rows of this version.
 FITTED = {
     "base": 6.08e-4,
     "sparse": 8.27e-11,
@@ -42,14 +43,15 @@ FITTED = {
 class CostModel:
     """Seconds of a run: the median of measured runs like it, else a formula.
 
-    Runs are alike if graph, backbone, mechanism, feature, learner and steps agree.  The formula is
-    the sum of an epoch's ``work`` times ``FITTED`` seconds.
+    Runs are alike if graph, backbone, mechanism, feature, learner and steps agree, and if they were
+    computed by this version: an earlier one may have been slower.  The formula is the sum of an
+    epoch's ``work`` times ``FITTED`` seconds.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, str]] = ()) -> None:
         measured: dict[tuple[str, ...], list[float]] = defaultdict(list)
         for row in rows:
-            if row.get("status") == "ok" and row.get("duration"):
+            if is_measure(row):
                 measured[_kind(row)].append(float(row["duration"]) / int(row["max_epochs"]))
         self.measured = {kind: statistics.median(values) for kind, values in measured.items()}
 
@@ -67,6 +69,15 @@ class CostModel:
         return _total(work(columns), FITTED)
 
 
+def is_measure(row: Mapping[str, str]) -> bool:
+    """Whether a row tells how long this version takes."""
+    return (
+        row.get("status") == "ok"
+        and bool(row.get("duration"))
+        and row.get("version") == package_version()
+    )
+
+
 def graph_size(columns: Mapping[str, Any]) -> GraphSize:
     """The size of a row's graph; the block model's is in its options, an unknown one is Cora's."""
     if str(columns["dataset"]) != "sbm":
@@ -82,17 +93,19 @@ def work(columns: Mapping[str, Any]) -> dict[str, float]:
     """Units of work in an epoch of one run.
 
     sparse: multiply-adds with the adjacency, there and back; nodes: entries of activations; dense:
-    multiply-adds with N x d reports, there and back; attention: scores of edges.
+    multiply-adds with N x d reports, there and back, a third of them for signs; attention: scores
+    of edges.
     """
     size, hidden = graph_size(columns), int(columns["hidden_dim"])
     backbone = str(columns["backbone"])
     heads = round(_option(columns, "backbone.heads", 4)) if backbone == "gat" else 1
     projections = {"gcn": 1, "gat": heads}.get(backbone, 2)
     is_dense = (
-        columns["mechanism"] in ("1b", "lp", "ag")
+        columns["mechanism"] in ("lp", "ag")
         or columns["feature"] == "rnd"
         or backbone not in ("gcn", "sage", "gat")  # plug-ins get the features as a matrix
     )
+    dense_part = 1.0 if is_dense else 1 / 3 if columns["mechanism"] == "1b" else 0.0
     first = 2 * hidden * heads  # of the first layer's own aggregation, there and back
     second = 3 * size.classes  # and of the second's, once more in the evaluation
     kprop = 2 * hidden * projections * int(columns["x_steps"]) * (not is_dense)
@@ -101,7 +114,7 @@ def work(columns: Mapping[str, Any]) -> dict[str, float]:
         "base": 1.0,
         "sparse": float(size.entries * (first + second + kprop + labels)),
         "nodes": float(size.nodes * (hidden * projections + size.classes)),
-        "dense": 2.0 * size.nodes * size.features * hidden * projections * is_dense,
+        "dense": 2 * size.nodes * size.features * hidden * projections * dense_part,
         "attention": float((size.entries + size.nodes) * (heads + 1) * (backbone == "gat")),
     }
 
@@ -165,5 +178,6 @@ def _kind(columns: Mapping[str, Any]) -> tuple[str, ...]:
         *("dataset", "options", "backbone", "mechanism", "feature", "learner"),
         *("x_steps", "y_steps", "hidden_dim"),
     )
-    dense = "" if columns["mechanism"] in ("mb", "none") else "dense"
-    return (dense, *(str(columns[name]) for name in names if name != "mechanism"))
+    mechanism = str(columns["mechanism"])
+    form = {"mb": "sparse", "none": "sparse", "1b": "signs"}.get(mechanism, "dense")
+    return (form, *(str(columns[name]) for name in names if name != "mechanism"))

@@ -5,6 +5,7 @@ import io
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from filelock import FileLock
@@ -15,6 +16,17 @@ Row = dict[str, str]
 
 # What is not recorded of a row's numbers: where and when they were computed.
 PROVENANCE = ("duration", "device", "version", "revision", "dirty")
+
+
+@lru_cache(maxsize=1)
+def package_version() -> str:
+    """The version that is installed: a row's, and with it the speed of its run."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("lpgnn")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 class RowStore:
