@@ -75,3 +75,4 @@ kill-test: $(READY) ## Kill a sweep 20 times and compare its rows with an undist
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	find src tests -name __pycache__ -prune -exec rm -rf {} +

@@ -22,6 +22,7 @@ from lpgnn.hyperparameters import AVERAGE_DEGREE, conf_dir, load_table, nearest_
 SCIENCE_VERSION = 1
 
 GROUPS = ("dataset", "mechanism", "backbone", "feature", "learner")
+OWN_BACKBONES = ("gcn", "sage", "gat")  # any other is a plug-in
 AD_HOC_FEATURES = ("ones", "ohd", "rnd")
 _LEARNERS = ("drop", "forward", "cross_entropy", "propagation", "residual")
 _FEATURES = ("raw", "blank", *AD_HOC_FEATURES)
@@ -285,7 +286,7 @@ class Configuration:
         own = {"x_eps", "y_eps", "learning_rate", "weight_decay", "dropout", "seed", "split"}
         if self.conditioning != "none":
             own.remove("x_eps")
-        if self.backbone.name not in ("gcn", "sage", "gat") or self.backbone.options:
+        if self.backbone.name not in OWN_BACKBONES or self.backbone.options:
             own.remove("dropout")
         return str({name: value for name, value in self.columns().items() if name not in own})
 

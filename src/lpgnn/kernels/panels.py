@@ -48,7 +48,7 @@ def _numbers(context: Any, builder: Any, array_type: Any, panel: Any, place: Any
     ]
 
 
-@function("zero_rows")
+@function
 def zero_rows(context: Any) -> Any:
     """Twelve rows of 32 zeros."""
 
@@ -58,7 +58,7 @@ def zero_rows(context: Any) -> Any:
     return _SUMS(), build
 
 
-@function("load_rows")
+@function
 def load_rows(context: Any, array: Any, place: Any, width: Any) -> Any:
     """Twelve rows of 32 columns, ``width`` apart."""
 
@@ -73,7 +73,7 @@ def load_rows(context: Any, array: Any, place: Any, width: Any) -> Any:
     return _SUMS(array, types.int64, types.int64), build
 
 
-@function("store_rows")
+@function
 def store_rows(context: Any, array: Any, place: Any, width: Any, rows: Any) -> Any:
     """The way back to memory."""
 
@@ -97,7 +97,7 @@ def _row_address(
     return builder.bitcast(address, VECTOR.as_pointer())
 
 
-@function("add_outer")
+@function
 def add_outer(context: Any, sums: Any, panel: Any, place: Any, a: Any, b: Any) -> Any:
     """Row r of the sums grows by panel[place + r] (a, b)."""
 
@@ -113,7 +113,7 @@ def add_outer(context: Any, sums: Any, panel: Any, place: Any, a: Any, b: Any) -
     return _SUMS(_SUMS, panel, types.int64, REGISTER, REGISTER), build
 
 
-@function("add_inner")
+@function
 def add_inner(context: Any, a: Any, b: Any, rows: Any, panel: Any, place: Any) -> Any:
     """(a, b) + sum_r panel[place + r] row_r"""
 

@@ -73,14 +73,9 @@ def address_of(context: Any, builder: Any, array_type: Any, array: Any, offset: 
     return builder.gep(data, [offset])
 
 
-def function(name: str) -> Callable[[Callable[..., Any]], Any]:
-    """An intrinsic under a name that compiled code calls."""
-
-    def decorate(typed: Callable[..., Any]) -> Any:
-        typed.__name__ = name
-        return intrinsic(typed)
-
-    return decorate
+def function(typed: Callable[..., Any]) -> Any:
+    """A function for compiled code, given by its types and the code it stands for."""
+    return intrinsic(typed)
 
 
 def spread_number(builder: Any, number: Any) -> Any:
@@ -91,7 +86,7 @@ def spread_number(builder: Any, number: Any) -> Any:
     return builder.shuffle_vector(first, undefined, lanes)
 
 
-@function("at")
+@function
 def at(context: Any, array: Any, offset: Any) -> Any:
     """array[offset]; a whole number, of 32 bits or a byte, comes out as an index."""
     found = array.dtype
@@ -108,7 +103,7 @@ def at(context: Any, array: Any, offset: Any) -> Any:
     return (types.int64 if is_index else found)(array, types.int64), build
 
 
-@function("load")
+@function
 def load(context: Any, array: Any, offset: Any) -> Any:
     """array[offset : offset + 16]"""
 
@@ -119,7 +114,7 @@ def load(context: Any, array: Any, offset: Any) -> Any:
     return REGISTER(array, types.int64), build
 
 
-@function("store")
+@function
 def store(context: Any, array: Any, offset: Any, register: Any) -> Any:
     """array[offset : offset + 16] = register"""
 
@@ -131,7 +126,7 @@ def store(context: Any, array: Any, offset: Any, register: Any) -> Any:
     return types.void(array, types.int64, REGISTER), build
 
 
-@function("prefetch")
+@function
 def prefetch(context: Any, array: Any, offset: Any) -> Any:
     """Ask for the memory around array[offset] before it is needed; any offset is harmless."""
 
@@ -148,7 +143,7 @@ def prefetch(context: Any, array: Any, offset: Any) -> Any:
     return types.void(array, types.int64), build
 
 
-@function("spread")
+@function
 def spread(context: Any, number: Any) -> Any:
     """The same number in all lanes."""
 
@@ -158,7 +153,7 @@ def spread(context: Any, number: Any) -> Any:
     return REGISTER(types.float32), build
 
 
-@function("fma")
+@function
 def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
     """a b + c, lane by lane"""
 
@@ -169,7 +164,7 @@ def fma(context: Any, a: Any, b: Any, c: Any) -> Any:
     return REGISTER(REGISTER, REGISTER, REGISTER), build
 
 
-@function("add")
+@function
 def add(context: Any, a: Any, b: Any) -> Any:
     """a + b, lane by lane"""
 
@@ -179,7 +174,7 @@ def add(context: Any, a: Any, b: Any) -> Any:
     return REGISTER(REGISTER, REGISTER), build
 
 
-@function("subtract")
+@function
 def subtract(context: Any, a: Any, b: Any) -> Any:
     """a - b, lane by lane"""
 
@@ -189,7 +184,7 @@ def subtract(context: Any, a: Any, b: Any) -> Any:
     return REGISTER(REGISTER, REGISTER), build
 
 
-@function("multiply")
+@function
 def multiply(context: Any, a: Any, b: Any) -> Any:
     """a b, lane by lane"""
 
@@ -199,7 +194,7 @@ def multiply(context: Any, a: Any, b: Any) -> Any:
     return REGISTER(REGISTER, REGISTER), build
 
 
-@function("exp_or_scale")
+@function
 def exp_or_scale(context: Any, a: Any, positive: Any, negative: Any) -> Any:
     """positive a where a > 0, negative (e^a - 1) elsewhere: an exponential linear unit.
 
@@ -240,7 +235,7 @@ def exp_or_scale(context: Any, a: Any, positive: Any, negative: Any) -> Any:
     return REGISTER(REGISTER, REGISTER, REGISTER), build
 
 
-@function("where_positive")
+@function
 def where_positive(context: Any, condition: Any, a: Any, b: Any) -> Any:
     """a where the condition is above 0, b elsewhere, lane by lane"""
 
@@ -251,7 +246,7 @@ def where_positive(context: Any, condition: Any, a: Any, b: Any) -> Any:
     return REGISTER(REGISTER, REGISTER, REGISTER), build
 
 
-@function("sum_lanes")
+@function
 def sum_lanes(context: Any, a: Any) -> Any:
     """The sum of the sixteen lanes."""
 
