@@ -61,6 +61,7 @@ reproduce-paper: $(READY) ## Run every experiment of the paper that is not done 
 	$(RUN) -m lpgnn.report results_dir=results
 
 beyond-paper: $(READY) ## Run the conditioned editions, the controls and the learners, then report (DATASETS=, DATA_DIR=)
+	$(RUN) -m lpgnn.run -m +experiment=controls dataset=$(DATASETS)$(LASTFM:%=,%) $(PLACES)
 	@for name in conditioned learners value_of_features; do \
 		echo "== $$name"; \
 		$(RUN) -m lpgnn.run -m +experiment=$$name dataset=$(DATASETS) $(PLACES) || exit $$?; \
