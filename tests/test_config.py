@@ -18,7 +18,7 @@ ROWS = Path(__file__).parents[1] / "results" / "rows"
 GRID_SIZES = {
     **{"mechanisms": 16, "features": 6, "denoising": 9, "budgets": 72, "kprop": 30},
     # and beyond the paper: conditioned reports, controls, other learners
-    **{"conditioned": 42, "learners": 33, "value_of_features": 58},
+    **{"controls": 14, "conditioned": 42, "learners": 33, "value_of_features": 58},
 }
 # K_x at (1, 1) and K_y at (1, 1) both contain the steps of the table; Drop on raw reports at
 # (1, 1) stands among the features and among the learners.

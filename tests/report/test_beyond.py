@@ -4,6 +4,7 @@ import csv
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ from scipy.stats import bootstrap
 from lpgnn.config import Settings, compose_settings
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import HyperparameterTable, load_table
-from lpgnn.report import Evidence, compare
+from lpgnn.report import Evidence, compare, figures
 from lpgnn.report.__main__ import main
 from lpgnn.report.beyond import (
     BLANK_RESIDUAL,
+    CONTROLS,
     DENOISING,
     EDITIONS,
     FEATURES,
@@ -23,6 +25,8 @@ from lpgnn.report.beyond import (
     MECHANISMS,
     X_BUDGETS,
     beyond_cells,
+    label_cells,
+    labels_only_cell,
     value_cells,
 )
 from lpgnn.report.cells import Cell, Table, table_cells
@@ -102,6 +106,84 @@ def test_the_editions_have_the_papers_cells_and_the_controls() -> None:
     assert not names & {cell.table for cell in beyond_cells(BASE)}
 
 
+def test_the_controls_are_in_the_papers_protocol_on_all_graphs() -> None:
+    cells = [cell for table in CONTROLS.values() for cell in table.cells(BASE)]
+    assert len(cells) == 4 * (2 * 4 + 4 + 2 * 3)
+    assert {c.dataset for c in cells} == {"cora", "pubmed", "facebook", "lastfm"}
+    for cell in cells:
+        found = cell.settings.resolve()
+        assert found.conditioning == "none"
+        if cell.settings.feature == "blank":
+            # The paper's own number with nothing but the features replaced.
+            raw = replace(cell.settings, feature="raw").resolve()
+            assert raw.identity in {c.settings.resolve().identity for c in table_cells(BASE)}
+            assert replace(raw, feature="blank") == found
+        else:
+            assert found.learner.name == "propagation"
+
+
+def test_a_sweep_computes_the_controls() -> None:
+    swept = compose_settings(["+experiment=controls"], multirun=True)
+    wanted = [c for table in CONTROLS.values() for c in table.cells(BASE)]
+    wanted += label_cells(BASE)
+    assert {one.resolve().identity for one in swept} == {
+        cell.settings.resolve().identity for cell in wanted
+    }
+
+
+def test_controls_stand_beside_the_papers_tables_and_are_never_the_best(tmp_path: Path) -> None:
+    for row, accuracy in (("1b", 50.0), ("lp", 51.0), ("ag", 52.0), ("mb", 60.0)):
+        add_rows(tmp_path, cell_of("mechanisms", "cora", row, "x_eps=1.0").settings, [accuracy])
+    blank = find(CONTROLS["mechanisms"], "cora", "blank", "x_eps=1.0").settings
+    add_rows(tmp_path, blank, [70.0])
+    add_rows(tmp_path, labels_only_cell(BASE, "cora", math.inf).settings, [80.0])
+    add_rows(tmp_path, labels_only_cell(BASE, "lastfm", 0.5).settings, [75.0])
+    write_tables(at(tmp_path), Evidence(tmp_path))
+    text = (tmp_path / "tables" / "mechanisms.md").read_text(encoding="utf-8")
+    assert "|  | MB | – | – | **60.0 ± 0.0** | – |" in text
+    assert "|  | Blank (MB) | – | – | 70.0 ± 0.0 | – |" in text
+    assert "|  | Labels only | 80.0 ± 0.0 | 80.0 ± 0.0 | 80.0 ± 0.0 | 80.0 ± 0.0 |" in text
+    denoising = (tmp_path / "tables" / "denoising.md").read_text(encoding="utf-8")
+    assert "| Drop | Drop on blank reports | Labels only |" in denoising
+    assert "| LastFM | 0.5 | – | – | – | – | 75.0 ± 0.0 |" in denoising
+
+
+def test_the_papers_figures_draw_the_controls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = ("budgets", "kprop", "mechanisms", "features", "denoising")
+    monkeypatch.setattr("lpgnn.report.figures.FIGURES", drawn)
+
+    crosses: list[float] = []
+    bar = figures._bar
+
+    def watched(axes: Any, x: Any, points: Any, style: Any, line: str) -> None:
+        if style == figures._BLANK:
+            crosses.extend(point.mean for point in points)
+        bar(axes, x, points, style, line)
+
+    monkeypatch.setattr(figures, "_bar", watched)
+
+    def draw() -> dict[str, bytes]:
+        base, evidence = at(tmp_path), Evidence(tmp_path)
+        return draw_figures(base, evidence, compare(base, evidence), [])
+
+    before = draw()
+    for cell in label_cells(BASE):
+        add_rows(tmp_path, cell.settings, [80.0])
+    with_labels = draw()
+    assert not crosses
+    for name in drawn:
+        assert with_labels[name] != before[name], name
+    for table in CONTROLS.values():
+        for cell in table.cells(BASE):
+            if cell.settings.feature == "blank":
+                add_rows(tmp_path, cell.settings, [70.0, 72.0])
+    draw()
+    # On each of four graphs: four feature budgets, three of them again, three label budgets.
+    assert crosses == [71.0] * 4 * (4 + 3 + 3)
+
+
 @pytest.mark.usefixtures("all_tuned")
 @pytest.mark.parametrize("experiment", ["conditioned", "learners", "value_of_features"])
 def test_a_sweep_computes_what_the_report_looks_up(experiment: str) -> None:
@@ -172,7 +254,8 @@ def test_conditioned_tables_stand_beside_the_papers_means(tmp_path: Path) -> Non
     assert "LastFM" not in tex
     table = (folder / "conditioned_mechanisms.csv").read_text().splitlines()
     assert len(table) == 1 + 3 * 6 * 4
-    assert (folder / "mechanisms.md").read_text().count("–") == 64  # the paper's protocol: none
+    # In the paper's protocol there is none of them, but the labels know no protocol.
+    assert (folder / "mechanisms.md").read_text().count("–") == 64 + 16 + 12
     # The paper's comparison does not know them.
     judged = compare(at(tmp_path), evidence)
     assert len(judged) == 124
@@ -321,7 +404,16 @@ def test_findings_are_counted(tmp_path: Path) -> None:
     add_rows(tmp_path, labels, [45.0, 41.0])
     nothing = find(LEARNERS, "cora", BLANK_RESIDUAL, "y_eps=0.5").settings
     add_rows(tmp_path, nothing, [42.0, 42.5])
+    # In the paper's protocol: one clear difference and one that is none.
+    for eps, mine, empty in (
+        ("1.0", [84.0, 84.2], [80.0, 80.1]),
+        ("2.0", [84.0, 83.0], [83.5] * 2),
+    ):
+        add_rows(tmp_path, cell_of("mechanisms", "cora", "mb", f"x_eps={eps}").settings, mine)
+        control = find(CONTROLS["mechanisms"], "cora", "blank", f"x_eps={eps}").settings
+        add_rows(tmp_path, control, empty)
     said = findings(at(tmp_path), Evidence(tmp_path))
+    assert str(said.protocol_above_blank) == "1 of 12 (10 missing)"
     assert str(said.at_paper) == "2 of 12 (9 missing)"
     assert str(said.above_blank) == "1 of 12 (9 missing)"
     # 69.3 exactly is not above 69.3.
@@ -329,8 +421,8 @@ def test_findings_are_counted(tmp_path: Path) -> None:
     assert str(said.above_labels) == "1 of 9 (8 missing)"
     assert str(said.surely_above_labels) == "0 of 9 (8 missing)"
     assert str(said.surely_above_blank_residual) == "1 of 9 (8 missing)"
-    assert sum(one is True for one in said.computed.verdicts) == 6 + 2 + 1 + 1
-    assert said.multi_bit.blocks[0][2] == [
+    assert sum(one is True for one in said.computed.verdicts) == 6 + 2 + 1 + 1 + 2
+    assert said.multi_bit.blocks[0][3] == [
         *("", "MB, conditioned", "68.0 ± 0.0", "64.2 ± 0.2", "84.5 ± 0.5", "–")
     ]
 

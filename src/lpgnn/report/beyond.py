@@ -1,4 +1,4 @@
-"""What goes beyond the paper, as data: its tables with conditioned reports, and the controls.
+"""What goes beyond the paper, as data: controls, and its tables with conditioned reports.
 
 Two controls stand beside every number that private features are credited with: blank reports, which
 hold nothing but go through the same mechanism, conditioning and training, and the labels alone,
@@ -26,7 +26,7 @@ _RESIDUAL = {
     "max_epochs": 200,
 }
 # It has nothing to tune: the paper's table serves, for it is always there.
-_LABELS_ONLY = {"learner": "propagation", "hparams": "paper"}
+_LABELS_ONLY: dict[str, Any] = {"learner": "propagation", "hparams": "paper"}
 
 
 def _edition(
@@ -89,6 +89,54 @@ DENOISING = _edition(
 EDITIONS = (MECHANISMS, FEATURES, DENOISING)
 
 
+def _controls(table: Table, rows: tuple[Entry, ...], columns: tuple[Entry, ...]) -> Table:
+    """The controls beside a table of the paper, on all graphs and in the paper's protocol."""
+    return replace(table, name=f"{table.name}_controls", rows=rows, columns=columns)
+
+
+# By the name of the paper's table.  They stand beside what is compared and are not compared.
+CONTROLS = {
+    table.name: _controls(table, rows, columns)
+    for table, rows, columns in (
+        (_MECHANISMS, MECHANISMS.rows[len(_MECHANISMS.rows) :], _MECHANISMS.columns),
+        (_FEATURES, FEATURES.rows[len(_FEATURES.rows) :], _FEATURES.columns),
+        (
+            _DENOISING,
+            _DENOISING.rows,
+            (
+                Entry(
+                    "drop blank",
+                    "Drop on blank reports",
+                    "Drop on blank reports",
+                    {"learner": "drop", "feature": "blank", "x_eps": 1.0},
+                ),
+                _labels_only(),
+            ),
+        ),
+    )
+}
+
+
+def with_controls(table: Table) -> Table:
+    """A table of the paper with the controls after its own entries, to be laid out."""
+    controls = CONTROLS[table.name]
+    rows, columns = (
+        (*own, *(one for one in beside if one not in own))
+        for own, beside in ((table.rows, controls.rows), (table.columns, controls.columns))
+    )
+    rule = (controls.rows[0].key,) if table.datasets_side_by_side else ()
+    return replace(table, rows=rows, columns=columns, rule_before=(*table.rule_before, *rule))
+
+
+LABEL_BUDGETS = (0.5, 1.0, 2.0, 3.0, math.inf)
+
+
+def labels_only_cell(base: Settings, dataset: str, y_eps: float) -> Cell:
+    """The labels alone at a budget: a level in the figures."""
+    settings = replace(base, dataset=dataset, y_eps=y_eps, **_LABELS_ONLY)
+    return Cell("labels_only", dataset, "labels_only", f"y_eps={budget(y_eps)}", settings)
+
+
 def _variants(learner: str, label: str, changes: Mapping[str, Any], **own: Any) -> Iterator[Entry]:
     for walk in ("plain", "lazy"):
         for combine in ("one", "stack"):
@@ -121,6 +169,13 @@ LEARNERS = Table(
     datasets=GRAPHS,
     changes={**_RESIDUAL, "x_eps": 1.0},
 )
+
+
+def label_cells(base: Settings) -> Iterator[Cell]:
+    for dataset in DATASETS:
+        for y_eps in LABEL_BUDGETS:
+            yield labels_only_cell(base, dataset, y_eps)
+
 
 # The series of "what the private features are worth"; the last two know no eps_x.
 SERIES = {
@@ -155,6 +210,7 @@ def value_cells(base: Settings) -> Iterator[Cell]:
 
 def beyond_cells(base: Settings) -> Iterator[Cell]:
     """Every number that goes beyond the paper, tables first."""
-    for table in (*EDITIONS, LEARNERS):
+    for table in (*CONTROLS.values(), *EDITIONS, LEARNERS):
         yield from table.cells(base)
+    yield from label_cells(base)
     yield from value_cells(base)

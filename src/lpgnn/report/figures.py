@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lpgnn.config import Settings
-from lpgnn.report.beyond import GRAPHS, SERIES, X_BUDGETS, Y_BUDGETS
+from lpgnn.report.beyond import GRAPHS, SERIES, X_BUDGETS, Y_BUDGETS, labels_only_cell
 from lpgnn.report.cells import BACKBONES, DATASETS, TABLES, Curve, Entry, Table, curves
 from lpgnn.report.comparison import Judged, decimal
 from lpgnn.report.evidence import Evidence
 from lpgnn.report.printed import Printed
+from lpgnn.report.tables import fill_controls
 from lpgnn.report.value import Worth
 from lpgnn.results import Summary, write_atomically
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"))
 _GREY = "#555555"
 _LEVELS = ((_GREY, "--"), ("#CC79A7", ":"))  # non-private, labels only: bands, not series
+_BLANK = ("#222222", "x")  # reports that hold nothing
 _STYLE = {
     "svg.hashsalt": "lpgnn",
     "font.family": "DejaVu Sans",
@@ -107,16 +109,16 @@ def draw_figures(
     with _style():
         for name in FIGURES:
             if name == "budgets":
-                figure = _draw_budgets(all_curves, base.selection, evidence, by_identity)
+                figure = _draw_budgets(all_curves, base, evidence, by_identity)
             elif name == "kprop":
-                figure = _draw_kprop(all_curves, base.selection, evidence, by_identity)
+                figure = _draw_kprop(all_curves, base, evidence, by_identity)
             elif name == "convexity":
                 figure = _draw_convexity()
             elif name == "value_of_features":
                 figure = _draw_worth(found)
             else:
                 (table,) = (table for table in TABLES if table.name == name)
-                figure = _draw_table(table, judged)
+                figure = _draw_table(table, judged, base, evidence)
             drawn[name] = _render(figure, "svg")
             write_atomically(folder / f"{name}.svg", drawn[name])
             figure.set_layout_engine("none")  # laid out once is enough, and it is slow
@@ -188,8 +190,10 @@ def _empty(axes: "Axes") -> None:
     axes.set_yticks([])
 
 
-def _legend(figure: "FigureBase", labels: Sequence[str], *, line: str = "none") -> None:
-    """One legend above all panels: the series, then what filled and hollow mean."""
+def _legend(
+    figure: "FigureBase", labels: Sequence[str], *, line: str = "none", blank: bool = False
+) -> None:
+    """One legend above all panels: the series, what filled and hollow mean, and the controls."""
     from matplotlib.lines import Line2D
 
     handles = [
@@ -205,20 +209,28 @@ def _legend(figure: "FigureBase", labels: Sequence[str], *, line: str = "none") 
         for handle in handles[1:]:
             handle.set_color(_STYLES[0][0])
         handles = handles[1:]
+    if blank:
+        color, marker = _BLANK
+        told = "blank reports"
+        handles.append(Line2D([], [], color=color, marker=marker, linestyle="none", label=told))
+    handles.append(Line2D([], [], color=_GREY, linestyle=":", label="labels only"))
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
 def _draw_series(
     axes: "Axes",
     mine: Sequence[Curve],
-    selection: str,
+    base: Settings,
     evidence: Evidence,
     printed: Mapping[str, Printed],
     *,
     dodge: float,
     line: str,
 ) -> None:
-    """The curves of one panel, side by side at each coordinate, and the paper's values."""
+    """The curves of one panel, side by side at each coordinate, and the paper's values.
+
+    The labels alone are a level for each label budget, in the colour of its curve if it has one.
+    """
     coordinates = [cell.column for cell in mine[0].cells]
     shown = False
     for index, (curve, style) in enumerate(zip(mine, _STYLES, strict=False)):
@@ -227,7 +239,7 @@ def _draw_series(
         ours = [
             (x + shift, summary)
             for x, cell in points
-            if (summary := evidence.summary(cell, selection)) is not None
+            if (summary := evidence.summary(cell, base.selection)) is not None
         ]
         paper = [
             (x + shift + 0.45 * dodge, printed[identity])
@@ -239,6 +251,15 @@ def _draw_series(
             _bar(axes, [x for x, _ in ours], [s for _, s in ours], style, line)
         if paper:
             _hollow(axes, [x for x, _ in paper], [p for _, p in paper], style)
+    colours: dict[float, str] = {}
+    for curve, (colour, _) in zip(mine, _STYLES, strict=False):
+        y_eps = curve.cells[0].settings.y_eps
+        colours[y_eps] = _GREY if y_eps in colours else colour
+    for y_eps, colour in colours.items():
+        level = evidence.summary(labels_only_cell(base, mine[0].dataset, y_eps), base.selection)
+        if level is not None:
+            axes.axhline(level.mean, color=colour, linestyle=":", linewidth=1.1, zorder=1)
+            shown = True
     labels = [r"$\infty$" if c == "inf" else f"{float(c):g}" for c in coordinates]
     axes.set_xticks(range(len(coordinates)), labels)
     axes.set_xlim(-0.5, len(coordinates) - 0.5)
@@ -248,7 +269,7 @@ def _draw_series(
 
 def _draw_budgets(
     all_curves: Sequence[Curve],
-    selection: str,
+    base: Settings,
     evidence: Evidence,
     printed: Mapping[str, Printed],
 ) -> "Figure":
@@ -260,7 +281,7 @@ def _draw_budgets(
             axes = panels[i, j]
             mine = [c for c in all_curves if (c.panel, c.dataset) == (backbone, dataset)]
             axes.set_ylim(0, 100)
-            _draw_series(axes, mine, selection, evidence, printed, dodge=0.19, line="none")
+            _draw_series(axes, mine, base, evidence, printed, dodge=0.19, line="none")
             if i == 0:
                 axes.set_title(name, fontweight="bold")
             if i == len(BACKBONES) - 1:
@@ -273,7 +294,7 @@ def _draw_budgets(
 
 def _draw_kprop(
     all_curves: Sequence[Curve],
-    selection: str,
+    base: Settings,
     evidence: Evidence,
     printed: Mapping[str, Printed],
 ) -> "Figure":
@@ -285,7 +306,7 @@ def _draw_kprop(
         panels = strip.subplots(1, len(DATASETS))
         for axes, (dataset, name) in zip(panels, DATASETS.items(), strict=True):
             mine = [c for c in all_curves if (c.panel, c.dataset) == (axis, dataset)]
-            _draw_series(axes, mine, selection, evidence, printed, dodge=0.1, line="-")
+            _draw_series(axes, mine, base, evidence, printed, dodge=0.1, line="-")
             axes.set_title(name, fontweight="bold")
             axes.set_xlabel(symbol)
         panels[0].set_ylabel("Accuracy (%)")
@@ -293,12 +314,15 @@ def _draw_kprop(
     return figure
 
 
-def _draw_table(table: Table, judged: Sequence[Judged]) -> "Figure":
+def _draw_table(
+    table: Table, judged: Sequence[Judged], base: Settings, evidence: Evidence
+) -> "Figure":
     """An accuracy table as a picture: ours filled, the paper's printed values hollow beside it.
 
     x runs over what is not compared, the compared entries are the series; a table with one column
-    has one series over its rows.
+    has one series over its rows.  The controls stand where their budgets do.
     """
+    controls = fill_controls(table, base, evidence)
     by_key = {
         (one.cell.dataset, one.cell.row, one.cell.column): one
         for one in judged
@@ -318,6 +342,14 @@ def _draw_table(table: Table, judged: Sequence[Judged]) -> "Figure":
         row, column = (one, position) if table.compared == "rows" else (position, one)
         return by_key[dataset, row.key, column.key]
 
+    def control(dataset: str, position: Entry, *names: str) -> Summary | None:
+        """A control at a position: in its column or row, or in the table's only column."""
+        for name in names:
+            for key in ((name, position.key), (position.key, name), (name, table.columns[0].key)):
+                if (one := controls.get((dataset, *key))) is not None:
+                    return one.summary
+        return None
+
     figure = _figure(10, 6.8)
     panels = figure.subplots(2, 2)
     width = 0.8 / len(series) if len(series) > 1 else 0.4
@@ -329,6 +361,15 @@ def _draw_table(table: Table, judged: Sequence[Judged]) -> "Figure":
             if ours:
                 _bar(axes, [x for x, _ in ours], [s for _, s in ours], style, "none")
             _hollow(axes, [x + 0.2 * width for x, _ in cells], [c.printed for _, c in cells], style)
+        for x, position in enumerate(positions):
+            own = position.key.replace("mb", "blank")  # of a table with one column
+            blank = control(dataset, position, "blank", "drop blank", own)
+            if blank is not None:
+                _bar(axes, [x + 0.45], [blank], _BLANK, "none")
+            level = control(dataset, position, "labels_only")
+            if level is not None:
+                ends = (x - 0.5, x + 0.5)
+                axes.plot(ends, [level.mean] * 2, color=_GREY, linestyle=":", linewidth=1.3)
         for edge in range(len(positions) - 1):
             axes.axvline(edge + 0.5, color="#e4e4e4", linewidth=0.8)
         small = 8 if len(series) == 1 else None
@@ -336,7 +377,7 @@ def _draw_table(table: Table, judged: Sequence[Judged]) -> "Figure":
         axes.set_xlim(-0.5, len(positions) - 0.5)
         axes.set_title(name, fontweight="bold")
         axes.set_ylabel("Accuracy (%)")
-    _legend(figure, [one.text if one is not None else "" for one in series])
+    _legend(figure, [one.text if one is not None else "" for one in series], blank=True)
     return figure
 
 

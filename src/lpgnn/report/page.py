@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lpgnn.config import Configuration, Settings
-from lpgnn.report.beyond import EDITIONS, GRAPHS, LEARNERS, beyond_cells, value_cells
+from lpgnn.report.beyond import (
+    CONTROLS,
+    EDITIONS,
+    GRAPHS,
+    LEARNERS,
+    beyond_cells,
+    label_cells,
+    value_cells,
+    with_controls,
+)
 from lpgnn.report.cells import BACKBONES, DATASETS, TABLES, Cell, Table, all_cells, curves
 from lpgnn.report.comparison import (
     ABOVE,
@@ -27,6 +36,7 @@ from lpgnn.report.tables import (
     Key,
     best_of,
     fill,
+    fill_controls,
     lay_out,
     printed_drop,
     printed_statistics,
@@ -46,12 +56,12 @@ MARKS = {
 }
 CAPTIONS = {
     "budgets": "Accuracy under varying feature and label budgets: a row a backbone, x: ε_x, "
-    "series: ε_y.",
+    "series: ε_y. Dotted: the labels alone, without features or network.",
     "kprop": "Effect of the KProp steps: upper row K_x at ε_y=1, lower row K_y at ε_x=1. "
-    "The y axis does not start at zero.",
-    "mechanisms": "The mechanisms table as a picture (ε_y=∞).",
-    "features": "The features table as a picture (ε_y=1).",
-    "denoising": "The denoising table as a picture (ε_x=1).",
+    "Dotted: the labels alone. The y axis does not start at zero.",
+    "mechanisms": "The mechanisms table as a picture (ε_y=∞), with the controls.",
+    "features": "The features table as a picture (ε_y=1), with the controls.",
+    "denoising": "The denoising table as a picture (ε_x=1), with the controls.",
     "convexity": "f(z) = z coth²(z/2), the multi-bit mechanism's variance bound up to a constant, "
     "and its minimum (closed form).",
     "value_of_features": "What the private features are worth: accuracy over ε_x, with ε_y=∞ above "
@@ -123,7 +133,7 @@ def write_page(
         ],
         marks=MARKS,
         statistics=_statistics(base),
-        tables=[(table, *_shown_table(table, judged)) for table in TABLES],
+        tables=[(table, *_shown_table(table, judged, base, evidence)) for table in TABLES],
         figures=[(name, CAPTIONS[name], data) for name, data in pictures.items()],
         beyond=BEYOND,
         sentences=said.sentences(),
@@ -153,7 +163,9 @@ def _symbols(text: str) -> str:
     return Markup(escaped)
 
 
-def _shown_table(table: Table, judged: Sequence[Judged]) -> tuple[list[str], list[list[list[str]]]]:
+def _shown_table(
+    table: Table, judged: Sequence[Judged], base: Settings, evidence: Evidence
+) -> tuple[list[str], list[list[list[str]]]]:
     """Headings and blocks of rows, in the layout of the paper; cells are small HTML."""
     from markupsafe import Markup
 
@@ -184,7 +196,9 @@ def _shown_table(table: Table, judged: Sequence[Judged]) -> tuple[list[str], lis
             ours=_bold(ours, key in best),
             printed=_bold(str(one.printed), key in printed_best),
         )
-    grid = lay_out(table, texts, tex=False)
+    controls = fill_controls(table, base, evidence)
+    texts |= {key: _shown_edition(one) for key, one in controls.items()}
+    grid = lay_out(with_controls(table), texts, tex=False)
     return grid.headings, grid.blocks
 
 
@@ -282,8 +296,9 @@ def _origins(base: Settings, evidence: Evidence) -> Iterable[tuple[str, list[Ori
     for figure in ("xyeps", "kprop"):
         cells = (c for curve in curves(base) if curve.figure == figure for c in curve.cells)
         yield f"Figure {figure}", _origins_of(cells, base, evidence)
-    for table in (*EDITIONS, LEARNERS):
+    for table in (*CONTROLS.values(), *EDITIONS, LEARNERS):
         yield f"Table {table.name}", _origins_of(table.cells(base), base, evidence)
+    yield "Labels only", _origins_of(label_cells(base), base, evidence)
     yield "Value of features", _origins_of(value_cells(base), base, evidence)
 
 

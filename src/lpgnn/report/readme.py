@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lpgnn.config import Settings
+from lpgnn.report.beyond import with_controls
+from lpgnn.report.cells import TABLES, Cell
 from lpgnn.report.comparison import Judged, verdict_counts
 from lpgnn.report.evidence import Evidence
 from lpgnn.report.findings import BEYOND, Findings, compute_hours
-from lpgnn.report.tables import markdown
+from lpgnn.report.tables import Key, fill_controls, lay_out, markdown
 from lpgnn.report.value import Worth, pays_grid
 from lpgnn.results import write_atomically
 
@@ -27,13 +29,17 @@ def write_readme(
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if begin and end:
-        parts = (section(judged, base), beyond(base, said, found), compute(base, evidence))
+        parts = (
+            section(judged, base, evidence),
+            beyond(base, said, found),
+            compute(base, evidence),
+        )
         middle = "\n".join(parts)
         write_atomically(path, f"{before}{BEGIN}\n\n{middle}\n{END}{after}")
 
 
-def section(judged: Sequence[Judged], base: Settings) -> str:
-    """Ours beside the paper's, one table of the paper after another; only rows that have any."""
+def section(judged: Sequence[Judged], base: Settings, evidence: Evidence) -> str:
+    """Ours beside the paper's, one table of the paper after another, and the controls."""
     ours = [one for one in judged if one.is_finished and one.ours is not None]
     lines = [
         f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed so far. "
@@ -41,9 +47,12 @@ def section(judged: Sequence[Judged], base: Settings) -> str:
         f"the other rule: {_counts([one.other_verdict for one in ours])}.",
         "",
     ]
-    for table in dict.fromkeys(one.cell.table for one in ours):
-        lines += [f"**{table.capitalize()}** (test accuracy, ours | paper)", ""]
-        lines += [*_table([one for one in ours if one.cell.table == table]), ""]
+    for table in TABLES:
+        texts = {_key(one.cell): _beside(one) for one in judged if one.cell.table == table.name}
+        controls = fill_controls(table, base, evidence)
+        texts |= {key: str(one.summary or "–") for key, one in controls.items()}
+        grid = lay_out(with_controls(table), texts, tex=False)
+        lines += [f"**{table.caption}**: ours \\| the paper's", "", markdown(grid)]
     return "\n".join(lines)
 
 
@@ -78,16 +87,10 @@ def _counts(verdicts: Sequence[str]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
-def _table(judged: Sequence[Judged]) -> list[str]:
-    columns = list(dict.fromkeys(one.cell.column for one in judged))
-    rows = list(dict.fromkeys((one.cell.dataset, one.cell.row) for one in judged))
-    found = {(one.cell.dataset, one.cell.row, one.cell.column): one for one in judged}
-    lines = [f"| | | {' | '.join(columns)} |", f"|---|---|{'---|' * len(columns)}"]
-    for dataset, row in rows:
-        texts = []
-        for column in columns:
-            one = found.get((dataset, row, column))
-            printed = f"{one.printed.mean} ± {one.printed.ci}" if one else ""
-            texts.append(f"{one.ours} \\| {printed}" if one else "")
-        lines.append(f"| {dataset} | {row} | {' | '.join(texts)} |")
-    return lines
+def _key(cell: Cell) -> Key:
+    return cell.dataset, cell.row, cell.column
+
+
+def _beside(one: Judged) -> str:
+    ours = str(one.ours) if one.is_finished and one.ours is not None else "–"
+    return f"{ours} \\| {one.printed}"

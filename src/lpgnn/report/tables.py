@@ -9,7 +9,7 @@ from typing import Protocol
 
 from lpgnn.config import Settings
 from lpgnn.errors import InputError
-from lpgnn.report.beyond import EDITIONS, LEARNERS
+from lpgnn.report.beyond import CONTROLS, EDITIONS, LEARNERS, with_controls
 from lpgnn.report.cells import DATASETS, TABLES, Cell, Entry, Table
 from lpgnn.report.comparison import decimal
 from lpgnn.report.evidence import Evidence
@@ -86,6 +86,12 @@ def fill(table: Table, base: Settings, evidence: Evidence) -> dict[Key, FilledCe
         )
         for key, cell in cells.items()
     }
+
+
+def fill_controls(table: Table, base: Settings, evidence: Evidence) -> dict[Key, FilledCell]:
+    """Look up the controls beside a table of the paper; none of them is its best."""
+    filled = fill(CONTROLS[table.name], base, evidence)
+    return {key: replace(one, best=False) for key, one in filled.items()}
 
 
 @dataclass(frozen=True)
@@ -173,16 +179,15 @@ def edition_text(filled: FilledCell) -> str:
 def write_tables(base: Settings, evidence: Evidence) -> None:
     """Write ``tables/``: the paper's, their conditioned editions, learners and datasets."""
     folder = Path(base.results_dir) / "tables"
-    for table in (*TABLES, *EDITIONS):
+    for table in TABLES:
+        filled = fill(table, base, evidence) | fill_controls(table, base, evidence)
+        texts = {key: markdown_text(one) for key, one in filled.items()}
+        _write_table(folder, with_controls(table), filled, texts)
+    for table in EDITIONS:
         filled = fill(table, base, evidence)
-        text = edition_text if table.edition_of else markdown_text
-        grid = lay_out(table, {k: text(v) for k, v in filled.items()}, tex=False)
-        tex_grid = lay_out(table, {k: tex_text(v) for k, v in filled.items()}, tex=True)
-        note = "\nIn brackets: the mean that the paper prints.\n" if table.edition_of else ""
-        write_atomically(folder / f"{table.name}.csv", _csv(filled))
-        write_atomically(folder / f"{table.name}.md", markdown(grid) + note)
-        tex = latex(tex_grid, table.tex_caption, f"tab:{table.name}")
-        write_atomically(folder / f"{table.name}.tex", tex)
+        texts = {key: edition_text(one) for key, one in filled.items()}
+        note = "\nIn brackets: the mean that the paper prints.\n"
+        _write_table(folder, table, filled, texts, note)
     filled, printed = fill(LEARNERS, base, evidence), printed_drop()
     texts = {k: markdown_text(v) for k, v in filled.items()} | {
         k: str(v) for k, v in printed.items()
@@ -190,6 +195,21 @@ def write_tables(base: Settings, evidence: Evidence) -> None:
     write_atomically(folder / "learners.csv", _csv(filled, printed))
     write_atomically(folder / "learners.md", markdown(lay_out(WITH_DROP, texts, tex=False)))
     _write_dataset_table(Path(base.results_dir))
+
+
+def _write_table(
+    folder: Path,
+    table: Table,
+    filled: Mapping[Key, FilledCell],
+    texts: Mapping[Key, str],
+    note: str = "",
+) -> None:
+    grid = lay_out(table, texts, tex=False)
+    tex_grid = lay_out(table, {k: tex_text(v) for k, v in filled.items()}, tex=True)
+    write_atomically(folder / f"{table.name}.csv", _csv(filled))
+    write_atomically(folder / f"{table.name}.md", markdown(grid) + note)
+    tex = latex(tex_grid, table.tex_caption, f"tab:{table.name}")
+    write_atomically(folder / f"{table.name}.tex", tex)
 
 
 _DROP = Entry("drop paper", "Drop, as the paper prints it", "Drop, as the paper prints it")
