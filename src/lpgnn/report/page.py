@@ -124,7 +124,7 @@ def write_page(
         selection=base.selection,
         other_selection=other_rule(base.selection),
         num_cells=len(judged),
-        num_found=sum(one.ours is not None for one in judged),
+        num_found=sum(one.is_finished and one.ours is not None for one in judged),
         counts=verdict_counts(verdicts),
         other_counts=verdict_counts([one.other_verdict for one in judged]),
         per_table=[
