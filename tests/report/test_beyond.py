@@ -412,7 +412,15 @@ def test_findings_are_counted(tmp_path: Path) -> None:
         add_rows(tmp_path, cell_of("mechanisms", "cora", "mb", f"x_eps={eps}").settings, mine)
         control = find(CONTROLS["mechanisms"], "cora", "blank", f"x_eps={eps}").settings
         add_rows(tmp_path, control, empty)
+    # LastFM's MB at 2 is printed as 85.9 ± 1.1, its Drop at y_eps = 2 as 85.7 ± 0.7.
+    for table, row, column, values in (
+        ("mechanisms", "blank", "x_eps=2.0", [87.0] * 10),
+        ("denoising", "y_eps=2.0", "drop blank", [84.9] * 10),
+        ("features", "blank x_eps=0.1", "y_eps=1.0", [81.2] * 9),  # unfinished
+    ):
+        add_rows(tmp_path, find(CONTROLS[table], "lastfm", row, column).settings, values)
     said = findings(at(tmp_path), Evidence(tmp_path))
+    assert str(said.blank_as_printed) == "1 of 40 (38 missing)"
     assert str(said.protocol_above_blank) == "1 of 12 (10 missing)"
     assert str(said.at_paper) == "2 of 12 (9 missing)"
     assert str(said.above_blank) == "1 of 12 (9 missing)"
@@ -421,7 +429,7 @@ def test_findings_are_counted(tmp_path: Path) -> None:
     assert str(said.above_labels) == "1 of 9 (8 missing)"
     assert str(said.surely_above_labels) == "0 of 9 (8 missing)"
     assert str(said.surely_above_blank_residual) == "1 of 9 (8 missing)"
-    assert sum(one is True for one in said.computed.verdicts) == 6 + 2 + 1 + 1 + 2
+    assert sum(one is True for one in said.computed.verdicts) == 6 + 2 + 1 + 1 + 2 + 3
     assert said.multi_bit.blocks[0][3] == [
         *("", "MB, conditioned", "68.0 ± 0.0", "64.2 ± 0.2", "84.5 ± 0.5", "–")
     ]

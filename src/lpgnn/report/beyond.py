@@ -117,6 +117,13 @@ CONTROLS = {
 }
 
 
+# Whose place blank reports take.
+STANDS_FOR = {"blank": "mb", "drop blank": "drop"} | {
+    blank.key: own.key
+    for blank, own in zip(CONTROLS["features"].rows, _FEATURES.rows[3:], strict=False)
+}
+
+
 def with_controls(table: Table) -> Table:
     """A table of the paper with the controls after its own entries, to be laid out."""
     controls = CONTROLS[table.name]

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lpgnn.config import Settings
-from lpgnn.report.beyond import GRAPHS, SERIES, X_BUDGETS, Y_BUDGETS, labels_only_cell
+from lpgnn.report.beyond import (
+    GRAPHS,
+    SERIES,
+    STANDS_FOR,
+    X_BUDGETS,
+    Y_BUDGETS,
+    labels_only_cell,
+)
 from lpgnn.report.cells import BACKBONES, DATASETS, TABLES, Curve, Entry, Table, curves
 from lpgnn.report.comparison import Judged, decimal
 from lpgnn.report.evidence import Evidence
@@ -362,8 +369,9 @@ def _draw_table(
                 _bar(axes, [x for x, _ in ours], [s for _, s in ours], style, "none")
             _hollow(axes, [x + 0.2 * width for x, _ in cells], [c.printed for _, c in cells], style)
         for x, position in enumerate(positions):
-            own = position.key.replace("mb", "blank")  # of a table with one column
-            blank = control(dataset, position, "blank", "drop blank", own)
+            # In a table with one column the positions are what blank reports stand for.
+            own = [name for name, place in STANDS_FOR.items() if place == position.key]
+            blank = control(dataset, position, *own, "blank", "drop blank")
             if blank is not None:
                 _bar(axes, [x + 0.45], [blank], _BLANK, "none")
             level = control(dataset, position, "labels_only")

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lpgnn.config import OWN_BACKBONES
 from lpgnn.data.sbm import BlockModel
 from lpgnn.results.store import package_version
 
@@ -104,7 +103,7 @@ def work(columns: Mapping[str, Any]) -> dict[str, float]:
     is_dense = (
         columns["mechanism"] in ("lp", "ag")
         or columns["feature"] == "rnd"
-        or backbone not in OWN_BACKBONES  # plug-ins get the features as a matrix
+        or backbone not in ("gcn", "sage", "gat")  # plug-ins get the features as a matrix
     )
     dense_part = 1.0 if is_dense else 1 / 3 if columns["mechanism"] == "1b" else 0.0
     first = 2 * hidden * heads  # of the first layer's own aggregation, there and back
