@@ -373,7 +373,7 @@ def _draw_table(
             own = [name for name, place in STANDS_FOR.items() if place == position.key]
             blank = control(dataset, position, *own, "blank", "drop blank")
             if blank is not None:
-                _bar(axes, [x + 0.45], [blank], _BLANK, "none")
+                _bar(axes, [x + (0.45 if len(series) > 1 else 0.28)], [blank], _BLANK, "none")
             level = control(dataset, position, "labels_only")
             if level is not None:
                 ends = (x - 0.5, x + 0.5)
