@@ -19,6 +19,9 @@ from lpgnn.propagation.operators import Operator
 
 _Sent = SparseMatrix | SignMatrix
 
+# So many entries of a dense product cost as much, beyond their bits, as one entry of P in a step.
+_ENTRIES_OF_A_STEP = 4
+
 
 class PropagatedFeatures(Protocol):
     """P^K X' of R runs as a linear map on weights."""
@@ -192,13 +195,8 @@ def propagated_features(
     return form(reports, operator, steps, device, row_factors)
 
 
-# So many entries of a dense product cost as much, beyond their bits, as one entry of P in a step.
-_ENTRIES_OF_A_STEP = 4
-
-
 def _are_signs(sent: CsrMatrix | Tensor) -> bool:
-    is_bytes = isinstance(sent, Tensor) and sent.dtype == torch.int8
-    return is_bytes and bool((sent.abs() == 1).all())  # type: ignore[union-attr]
+    return isinstance(sent, Tensor) and sent.dtype == torch.int8 and bool((sent.abs() == 1).all())
 
 
 def _sent_both_ways(report: FeatureReports, device: torch.device) -> tuple[_Sent, _Sent]:
