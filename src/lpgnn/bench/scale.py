@@ -18,6 +18,7 @@ from lpgnn.bench.plain import time_plain
 from lpgnn.config import Configuration, Settings
 from lpgnn.errors import InputError
 from lpgnn.experiment import load_dataset, run_repeats
+from lpgnn.report.drawing import GREY, STYLES, new_figure, our_style, save
 from lpgnn.results import write_atomically
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
@@ -162,37 +163,17 @@ def conclusions(rows: Sequence[Measured]) -> list[str]:
     return lines
 
 
-# Okabe and Ito's blue and vermilion, as in the other figures.
-_OURS, _PLAIN, _GREY = "#0072B2", "#D55E00", "#555555"
-_STYLE = {
-    "svg.hashsalt": "lpgnn",
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#888888",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "legend.frameon": False,
-    "lines.markersize": 5,
-}
-
-
 def draw(rows: Sequence[Measured], folder: Path) -> None:
     """Two panels against edges, both axes logarithmic: seconds an epoch, and peak memory."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     ours = [row for row in rows if row["side"] == "ours"]
     plain = [row for row in rows if row["side"] == "plain"]
     run = [row for row in plain if row["epoch_s"] != ""]
     edges_of = {row["nodes"]: row["edges"] for row in ours}
-    with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(8, 3.7), layout="constrained")
+    with our_style():
+        figure = new_figure(8, 3.7)
         left, right = figure.subplots(1, 2)
         for axes, column, unit in ((left, "epoch_s", 1.0), (right, "peak_mb", 1000.0)):
-            for side, colour, marker in ((ours, _OURS, "o"), (run, _PLAIN, "s")):
+            for side, (colour, marker) in ((ours, STYLES[0]), (run, STYLES[1])):
                 name = "ours" if side is ours else "plain pipeline"
                 if axes is left and side is ours:
                     name = f"ours: edges$^{{\\,{growth(rows):.2f}}}$"
@@ -206,22 +187,20 @@ def draw(rows: Sequence[Measured], folder: Path) -> None:
             axes.set_xscale("log")
             axes.set_yscale("log")
             axes.set_xlabel("edges")
+            axes.grid(axis="x")
+        colour, marker = STYLES[1]
         right.plot(
             [edges_of[row["nodes"]] for row in plain if row["nodes"] in edges_of],
             [row["dense_mb"] / 1000 for row in plain if row["nodes"] in edges_of],
-            color=_PLAIN,
-            marker="s",
+            color=colour,
+            marker=marker,
             markerfacecolor="white",
             linestyle=":",
             label="dense features alone (computed)",
         )
-        right.axhline(MEMORY_GOAL / 1000, color=_GREY, linestyle="--", linewidth=1, label="8 GB")
+        right.axhline(MEMORY_GOAL / 1000, color=GREY, linestyle="--", linewidth=1, label="8 GB")
         left.set_title("Seconds an epoch")
         right.set_title("Peak memory, GB")
         for axes in (left, right):  # below: the curves and the line of 8 GB fill the panels
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
-        picture, drawing = io.BytesIO(), io.BytesIO()
-        figure.savefig(picture, format="png", dpi=150)
-        figure.savefig(drawing, format="svg", metadata={"Date": None})
-    write_atomically(folder / "scale.png", picture.getvalue())
-    write_atomically(folder / "scale.svg", drawing.getvalue())
+        save(figure, folder, "scale")

@@ -4,10 +4,8 @@ Where a point of a figure is the same computation as a cell of a printed table, 
 is drawn beside ours as a hollow marker.  Drawing twice gives the same bytes.
 """
 
-import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +20,7 @@ from lpgnn.report.beyond import (
 )
 from lpgnn.report.cells import BACKBONES, DATASETS, TABLES, Curve, Entry, Table, curves
 from lpgnn.report.comparison import Judged, decimal
+from lpgnn.report.drawing import GREY, STYLES, Style, new_figure, our_style, save
 from lpgnn.report.evidence import Evidence
 from lpgnn.report.printed import Printed
 from lpgnn.report.tables import fill_controls
@@ -32,29 +31,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
 
-# Okabe and Ito's palette, safe for colour-blind readers; markers tell the series apart in grey.
-_STYLES = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"))
-_GREY = "#555555"
-_LEVELS = ((_GREY, "--"), ("#CC79A7", ":"))  # non-private, labels only: bands, not series
-_BLANK = ("#222222", "x")  # reports that hold nothing
-_STYLE = {
-    "svg.hashsalt": "lpgnn",
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#888888",
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "xtick.major.size": 0,
-    "ytick.major.size": 0,
-    "legend.frameon": False,
-    "lines.markersize": 5,
-    "errorbar.capsize": 2,
-}
+_LEVELS = ((GREY, "--"), ("#CC79A7", ":"))  # non-private, labels only: bands, not series
+_BLANK: Style = ("#222222", "x")  # reports that hold nothing
 FIGURES = (
     *("budgets", "mechanisms", "features", "kprop", "denoising", "convexity"),
     "value_of_features",
@@ -113,7 +91,7 @@ def draw_figures(
     by_identity = {one.identity: one.printed for one in judged}
     all_curves = list(curves(base))
     drawn: dict[str, bytes] = {}
-    with _style():
+    with our_style():
         for name in FIGURES:
             if name == "budgets":
                 figure = _draw_budgets(all_curves, base, evidence, by_identity)
@@ -126,41 +104,12 @@ def draw_figures(
             else:
                 (table,) = (table for table in TABLES if table.name == name)
                 figure = _draw_table(table, judged, base, evidence)
-            drawn[name] = _render(figure, "svg")
-            write_atomically(folder / f"{name}.svg", drawn[name])
-            figure.set_layout_engine("none")  # laid out once is enough, and it is slow
-            write_atomically(folder / f"{name}.png", _render(figure, "png"))
+            drawn[name] = save(figure, folder, name)
     return drawn
 
 
-@contextmanager
-def _style() -> Iterator[None]:
-    import matplotlib
-
-    # The defaults, not the user's matplotlibrc: the same rows give the same picture everywhere.
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_STYLE)
-        yield
-
-
-def _render(figure: "Figure", kind: str) -> bytes:
-    # Neither dates nor versions: the bytes must depend on the rows only.
-    metadata = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}[kind]
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
-    return buffer.getvalue()
-
-
-def _figure(width: float, height: float) -> "Figure":
-    """A figure without pyplot's global state."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
 def _bar(
-    axes: "Axes", x: Sequence[float], points: Sequence[Summary], style: tuple[str, str], line: str
+    axes: "Axes", x: Sequence[float], points: Sequence[Summary], style: Style, line: str
 ) -> None:
     color, marker = style
     axes.errorbar(
@@ -175,9 +124,7 @@ def _bar(
     )
 
 
-def _hollow(
-    axes: "Axes", x: Sequence[float], points: Sequence[Printed], style: tuple[str, str]
-) -> None:
+def _hollow(axes: "Axes", x: Sequence[float], points: Sequence[Printed], style: Style) -> None:
     """The paper's values: hollow markers and thin bars."""
     color, marker = style
     axes.errorbar(
@@ -205,22 +152,22 @@ def _legend(
 
     handles = [
         Line2D([], [], color=color, marker=marker, linestyle=line, label=label)
-        for (color, marker), label in zip(_STYLES, labels, strict=False)
+        for (color, marker), label in zip(STYLES, labels, strict=False)
     ]
     paper = "paper, as printed"
     handles += [
-        Line2D([], [], color=_GREY, marker="o", linestyle="none", label="ours"),
-        Line2D([], [], color=_GREY, marker="o", mfc="white", linestyle="none", label=paper),
+        Line2D([], [], color=GREY, marker="o", linestyle="none", label="ours"),
+        Line2D([], [], color=GREY, marker="o", mfc="white", linestyle="none", label=paper),
     ]
     if len(labels) == 1:  # a single series needs no name, only the two kinds of marker
         for handle in handles[1:]:
-            handle.set_color(_STYLES[0][0])
+            handle.set_color(STYLES[0][0])
         handles = handles[1:]
     if blank:
         color, marker = _BLANK
         told = "blank reports"
         handles.append(Line2D([], [], color=color, marker=marker, linestyle="none", label=told))
-    handles.append(Line2D([], [], color=_GREY, linestyle=":", label="labels only"))
+    handles.append(Line2D([], [], color=GREY, linestyle=":", label="labels only"))
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
@@ -240,7 +187,7 @@ def _draw_series(
     """
     coordinates = [cell.column for cell in mine[0].cells]
     shown = False
-    for index, (curve, style) in enumerate(zip(mine, _STYLES, strict=False)):
+    for index, (curve, style) in enumerate(zip(mine, STYLES, strict=False)):
         shift = (index - (len(mine) - 1) / 2) * dodge
         points = list(enumerate(curve.cells))
         ours = [
@@ -259,9 +206,9 @@ def _draw_series(
         if paper:
             _hollow(axes, [x for x, _ in paper], [p for _, p in paper], style)
     colours: dict[float, str] = {}
-    for curve, (colour, _) in zip(mine, _STYLES, strict=False):
+    for curve, (colour, _) in zip(mine, STYLES, strict=False):
         y_eps = curve.cells[0].settings.y_eps
-        colours[y_eps] = _GREY if y_eps in colours else colour
+        colours[y_eps] = GREY if y_eps in colours else colour
     for y_eps, colour in colours.items():
         level = evidence.summary(labels_only_cell(base, mine[0].dataset, y_eps), base.selection)
         if level is not None:
@@ -281,7 +228,7 @@ def _draw_budgets(
     printed: Mapping[str, Printed],
 ) -> "Figure":
     """Figure "eps": a row a backbone, a column a dataset; x: eps_x, series: eps_y."""
-    figure = _figure(12, 7.8)
+    figure = new_figure(12, 7.8)
     panels = figure.subplots(len(BACKBONES), len(DATASETS), sharex=True, squeeze=False)
     for i, (backbone, title) in enumerate(BACKBONES.items()):
         for j, (dataset, name) in enumerate(DATASETS.items()):
@@ -306,7 +253,7 @@ def _draw_kprop(
     printed: Mapping[str, Printed],
 ) -> "Figure":
     """Figure "kprop": accuracy over K_x (upper row) and K_y (lower row), a column a dataset."""
-    figure = _figure(12, 6.6)
+    figure = new_figure(12, 6.6)
     # A colour means another budget in each row, so each row is a subfigure with its own legend.
     strips = figure.subfigures(2, 1, squeeze=False).flat
     for strip, axis, symbol in zip(strips, ("x_steps", "y_steps"), ("$K_x$", "$K_y$"), strict=True):
@@ -349,19 +296,22 @@ def _draw_table(
         row, column = (one, position) if table.compared == "rows" else (position, one)
         return by_key[dataset, row.key, column.key]
 
-    def control(dataset: str, position: Entry, *names: str) -> Summary | None:
-        """A control at a position: in its column or row, or in the table's only column."""
-        for name in names:
-            for key in ((name, position.key), (position.key, name), (name, table.columns[0].key)):
-                if (one := controls.get((dataset, *key))) is not None:
-                    return one.summary
+    def control(dataset: str, position: Entry, *, blank: bool) -> Summary | None:
+        """A control at a position: in its row or column, or standing for what is there."""
+        for (graph, row, column), one in controls.items():
+            places = {row, column, STANDS_FOR.get(row)}
+            if len(table.columns) == 1 and not blank:
+                places.add(position.key)  # the labels alone: a level over all rows
+            is_blank = one.cell.settings.feature == "blank"
+            if graph == dataset and is_blank == blank and position.key in places:
+                return one.summary
         return None
 
-    figure = _figure(10, 6.8)
+    figure = new_figure(10, 6.8)
     panels = figure.subplots(2, 2)
     width = 0.8 / len(series) if len(series) > 1 else 0.4
     for axes, (dataset, name) in zip(panels.flat, DATASETS.items(), strict=True):
-        for index, (one, style) in enumerate(zip(series, _STYLES, strict=False)):
+        for index, (one, style) in enumerate(zip(series, STYLES, strict=False)):
             shift = (index - (len(series) - 1) / 2) * width
             cells = [(x + shift, find(dataset, p, one)) for x, p in enumerate(positions)]
             ours = [(x - 0.2 * width, c.ours) for x, c in cells if c.ours is not None]
@@ -369,15 +319,11 @@ def _draw_table(
                 _bar(axes, [x for x, _ in ours], [s for _, s in ours], style, "none")
             _hollow(axes, [x + 0.2 * width for x, _ in cells], [c.printed for _, c in cells], style)
         for x, position in enumerate(positions):
-            # In a table with one column the positions are what blank reports stand for.
-            own = [name for name, place in STANDS_FOR.items() if place == position.key]
-            blank = control(dataset, position, *own, "blank", "drop blank")
-            if blank is not None:
-                _bar(axes, [x + (0.45 if len(series) > 1 else 0.28)], [blank], _BLANK, "none")
-            level = control(dataset, position, "labels_only")
-            if level is not None:
+            if (cross := control(dataset, position, blank=True)) is not None:
+                _bar(axes, [x + (0.45 if len(series) > 1 else 0.28)], [cross], _BLANK, "none")
+            if (level := control(dataset, position, blank=False)) is not None:
                 ends = (x - 0.5, x + 0.5)
-                axes.plot(ends, [level.mean] * 2, color=_GREY, linestyle=":", linewidth=1.3)
+                axes.plot(ends, [level.mean] * 2, color=GREY, linestyle=":", linewidth=1.3)
         for edge in range(len(positions) - 1):
             axes.axvline(edge + 0.5, color="#e4e4e4", linewidth=0.8)
         small = 8 if len(series) == 1 else None
@@ -397,7 +343,7 @@ def _tick(table: Table, entry: Entry) -> str:
 
 def _draw_worth(found: Sequence[Worth]) -> "Figure":
     """What the private features are worth: a row a label budget, a column a dataset; x: eps_x."""
-    figure = _figure(11, 6.4)
+    figure = new_figure(11, 6.4)
     panels = figure.subplots(len(Y_BUDGETS), len(GRAPHS), sharex=True, squeeze=False)
     for one in found:
         i, j = Y_BUDGETS.index(one.y_eps), list(GRAPHS).index(one.dataset)
@@ -409,7 +355,7 @@ def _draw_worth(found: Sequence[Worth]) -> "Figure":
                 axes.axhspan(low, high, color=color, alpha=0.15, linewidth=0)
                 axes.axhline(level.mean, color=color, linestyle=line, linewidth=1.3)
                 shown = True
-        for index, (curve, style) in enumerate(zip(one.curves.values(), _STYLES, strict=False)):
+        for index, (curve, style) in enumerate(zip(one.curves.values(), STYLES, strict=False)):
             # Side by side on a logarithmic axis: a factor apart, so that bars do not hide bars.
             points = [(x * 1.1 ** (index - 1), s) for x, s in curve.items() if s is not None]
             if points:
@@ -439,7 +385,7 @@ def _worth_legend(figure: "Figure", one: Worth) -> None:
 
     handles = [
         Line2D([], [], color=color, marker=marker, label=SERIES[key].text)
-        for key, (color, marker) in zip(one.curves, _STYLES, strict=False)
+        for key, (color, marker) in zip(one.curves, STYLES, strict=False)
     ]
     handles += [
         Line2D([], [], color=color, linestyle=line, label=SERIES[key].text)
@@ -450,12 +396,12 @@ def _worth_legend(figure: "Figure", one: Worth) -> None:
 
 def _draw_convexity() -> "Figure":
     """Figure "z": f(z) = z coth^2(z / 2) on (0, 10], with its minimum."""
-    figure = _figure(5, 3.4)
+    figure = new_figure(5, 3.4)
     axes, minimum = figure.subplots(), convexity_minimum()
     z = [i / 100 for i in range(1, 1001) if convexity(i / 100) <= 20]
-    axes.plot(z, [convexity(value) for value in z], color=_STYLES[0][0], linewidth=1.8)
-    axes.axvline(minimum, color=_GREY, linestyle="--", linewidth=1.2)
-    axes.plot([minimum], [convexity(minimum)], color=_STYLES[1][0], marker="o", linestyle="none")
+    axes.plot(z, [convexity(value) for value in z], color=STYLES[0][0], linewidth=1.8)
+    axes.axvline(minimum, color=GREY, linestyle="--", linewidth=1.2)
+    axes.plot([minimum], [convexity(minimum)], color=STYLES[1][0], marker="o", linestyle="none")
     note = f"minimum at $z^\\star$ = {minimum:.4f}\n$f(z^\\star)$ = {convexity(minimum):.4f}"
     axes.annotate(note, (minimum, convexity(minimum)), (10, -28), textcoords="offset points")
     axes.set_xlim(0, 10)

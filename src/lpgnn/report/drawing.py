@@ -1,0 +1,75 @@
+"""The look of all our pictures: one palette, one style, and bytes that depend on the data only."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lpgnn.results import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Style = tuple[str, str]  # a colour and a marker
+
+# Okabe and Ito's palette, safe for colour-blind readers; markers tell the series apart in grey.
+STYLES: tuple[Style, ...] = (
+    *(("#0072B2", "o"), ("#D55E00", "s")),
+    *(("#009E73", "^"), ("#CC79A7", "D")),
+)
+GREY = "#555555"
+
+_STYLE = {
+    "svg.hashsalt": "lpgnn",
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#888888",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "lines.markersize": 5,
+    "errorbar.capsize": 2,
+}
+
+
+@contextmanager
+def our_style() -> Iterator[None]:
+    import matplotlib
+
+    # The defaults, not the user's matplotlibrc: the same rows give the same picture everywhere.
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_STYLE)
+        yield
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """A figure without pyplot's global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: "Figure", folder: Path, name: str) -> bytes:
+    """Write ``<name>.svg`` and ``<name>.png``; return the SVG."""
+    drawing = _render(figure, "svg")
+    write_atomically(folder / f"{name}.svg", drawing)
+    figure.set_layout_engine("none")  # laid out once is enough, and it is slow
+    write_atomically(folder / f"{name}.png", _render(figure, "png"))
+    return drawing
+
+
+def _render(figure: "Figure", kind: str) -> bytes:
+    # Neither dates nor versions: the bytes must depend on the data only.
+    metadata = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}[kind]
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind, dpi=150, metadata=metadata)
+    return buffer.getvalue()
