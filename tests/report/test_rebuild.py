@@ -133,6 +133,14 @@ def test_bad_input_is_told_in_one_line(
     assert told.count("\n") == 1
 
 
+def test_a_folder_without_rows_is_refused_and_stays_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([f"results_dir={tmp_path}"]) == 2
+    assert "with rows/*.csv in it" in capsys.readouterr().err
+    assert not any(tmp_path.iterdir())
+
+
 def test_verdict_counts_are_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

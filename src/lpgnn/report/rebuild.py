@@ -21,8 +21,9 @@ def rebuild(base: Settings) -> list[Judged]:
     the cells' settings are put over it.  The files depend on the rows only: same rows, same bytes.
     """
     folder = Path(base.results_dir)
-    if not folder.is_dir():
-        raise InputError("results_dir", base.results_dir, "must be a folder written by lpgnn.run")
+    if not any((folder / "rows").glob("*.csv")):
+        allowed = "must be a folder written by lpgnn.run, with rows/*.csv in it"
+        raise InputError("results_dir", base.results_dir, allowed)
     try:
         evidence = Evidence(folder)
         judged = compare(base, evidence)
