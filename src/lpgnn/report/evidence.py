@@ -76,10 +76,6 @@ class Evidence:
             for row in succeeded(self.rows(cell))
         }
 
-    def datasets(self) -> list[str]:
-        """Every dataset with rows, the paper's or not."""
-        return self.store.datasets()
-
     def _resolved(self, cell: Cell) -> Configuration | InputError:
         # Kept by their text: settings may hold mappings, which have no hash.
         key = repr(cell.settings)
