@@ -42,7 +42,7 @@ def section(judged: Sequence[Judged], base: Settings, evidence: Evidence) -> str
     """Ours beside the paper's, one table of the paper after another, and the controls."""
     ours = [one for one in judged if one.is_finished and one.ours is not None]
     lines = [
-        f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed so far. "
+        f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed. "
         f"Ours under the {base.selection} rule: {_counts([one.verdict for one in ours])}; under "
         f"the other rule: {_counts([one.other_verdict for one in ours])}.",
         "",
