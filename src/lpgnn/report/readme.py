@@ -78,7 +78,8 @@ def beyond(base: Settings, said: Findings, found: Sequence[Worth]) -> str:
 
 def compute(base: Settings, evidence: Evidence) -> str:
     """The measured time behind all rows."""
-    lines = ["### Compute time", "", "Core-hours, one thread, busy machine.", ""]
+    told = "Core-hours, one thread a run, busy machine; two cores take half as many hours."
+    lines = ["### Compute time", "", told, ""]
     return "\n".join([*lines, markdown(compute_hours(base, evidence))])
 
 
