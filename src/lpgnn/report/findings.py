@@ -196,6 +196,9 @@ def _multi_bit_grid(
     return Grid(["Dataset", "", *(column.text for column in MECHANISMS.columns)], blocks, labels=2)
 
 
+COMPUTE_TIME = "core-hours, one thread a run, busy machine; two cores take half as many hours"
+
+
 def compute_hours(base: Settings, evidence: Evidence) -> Grid:
     """Core-hours behind the rows of the paper's graphs: the paper's experiments, and all others.
 

@@ -28,7 +28,7 @@ from lpgnn.report.comparison import (
     verdict_counts,
 )
 from lpgnn.report.evidence import Evidence, other_rule, succeeded
-from lpgnn.report.findings import BEYOND, Findings, compute_hours
+from lpgnn.report.findings import BEYOND, COMPUTE_TIME, Findings, compute_hours
 from lpgnn.report.printed import paper_statistics
 from lpgnn.report.tables import (
     WITH_DROP,
@@ -146,6 +146,7 @@ def write_page(
         ],
         beyond_tables=list(_beyond_tables(base, evidence)),
         hours=compute_hours(base, evidence),
+        hours_told=COMPUTE_TIME,
         gaps=list(_gaps(base, evidence)),
         origins=list(_origins(base, evidence)),
         compute=_compute(base, evidence),

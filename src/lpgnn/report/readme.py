@@ -8,7 +8,7 @@ from lpgnn.report.beyond import with_controls
 from lpgnn.report.cells import TABLES, Cell
 from lpgnn.report.comparison import Judged, verdict_counts
 from lpgnn.report.evidence import Evidence
-from lpgnn.report.findings import BEYOND, Findings, compute_hours
+from lpgnn.report.findings import BEYOND, COMPUTE_TIME, Findings, compute_hours
 from lpgnn.report.tables import Key, fill_controls, lay_out, markdown
 from lpgnn.report.value import Worth, pays_grid
 from lpgnn.results import write_atomically
@@ -78,8 +78,7 @@ def beyond(base: Settings, said: Findings, found: Sequence[Worth]) -> str:
 
 def compute(base: Settings, evidence: Evidence) -> str:
     """The measured time behind all rows."""
-    told = "Core-hours, one thread a run, busy machine; two cores take half as many hours."
-    lines = ["### Compute time", "", told, ""]
+    lines = ["### Compute time", "", f"{COMPUTE_TIME.capitalize()}.", ""]
     return "\n".join([*lines, markdown(compute_hours(base, evidence))])
 
 
