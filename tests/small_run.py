@@ -1,11 +1,9 @@
-"""A small graph and a small sweep on it, and plug-ins as a user would write them."""
+"""A small graph and runs on it, and plug-ins as a user would write them."""
 
-import csv
-import io
 import multiprocessing
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,39 +12,30 @@ import torch
 from torch import Tensor
 
 from lpgnn.config import Configuration, Settings
-from lpgnn.data import BlockModel, Graph
+from lpgnn.data import BlockModel, Dataset, Graph, make_graph
+from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.privacy import FeatureMechanism, FeatureReports
-from lpgnn.results import PROVENANCE
+from lpgnn.models import GraphSAGE
+from lpgnn.privacy import FeatureMechanism, FeatureReports, RandomizedResponse
+from lpgnn.rows import PROVENANCE, RowStore
 
-SMALL_GRAPH: dict[str, Any] = {
-    "name": "sbm",
-    "num_nodes": 300,
-    "num_classes": 4,
-    "num_features": 90,
-}
+SMALL_GRAPH = BlockModel(num_nodes=300, num_classes=4, num_features=90)
 
 
 def small(**settings: Any) -> Configuration:
-    """A configuration on the small graph, five epochs unless told otherwise."""
-    said: dict[str, Any] = {"dataset": SMALL_GRAPH, "max_epochs": 5} | settings
-    return Settings(**said).resolve()
+    """A configuration on the small graph, of five epochs unless given."""
+    given: dict[str, Any] = {"dataset": SMALL_GRAPH, "max_epochs": 5} | settings
+    return Settings(**given).resolve()
 
 
-def science(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def science(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Rows without the columns that say where and when they were computed."""
     return [{k: v for k, v in row.items() if k not in PROVENANCE} for row in rows]
 
 
-def science_text(path: Path) -> str:
-    """A file of rows as it stands, without the columns of where and when."""
-    with path.open(newline="") as file:
-        header, *lines = csv.reader(file)
-    kept = [i for i, name in enumerate(header) if name not in PROVENANCE]
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([line[i] for i in kept] for line in (header, *lines))
-    return text.getvalue()
+def stored_science(folder: Path, dataset: str = "sbm") -> list[dict[str, Any]]:
+    """The rows of a results folder without where and when."""
+    return science(RowStore(folder).read(dataset))
 
 
 @dataclass(frozen=True)
@@ -68,11 +57,33 @@ class RoundedNoise(FeatureMechanism):
         return {"size": self.size}
 
 
-def two_cliques(data_dir: Path, *, size: int = 40, tag: Any = None, **_: Any) -> Graph:
-    """A graph of the user's own: two cliques, each a class, whose features tell the class."""
-    from lpgnn.data import make_graph
-    from lpgnn.data.graph import Topology
+@dataclass(frozen=True)
+class OwnResponse(RandomizedResponse):
+    """A label mechanism of the user's own."""
 
+
+@dataclass(frozen=True)
+class PlainSage(GraphSAGE):
+    """A backbone of the user's own, which has no name but its class's."""
+
+    width: int = 1
+
+
+def always_seven(labels: Any, predictions: Any, probabilities: Any) -> float:
+    """A metric of the user's own."""
+    return 7.0
+
+
+def needs_chances(labels: Any, predictions: Any, probabilities: Any) -> float:
+    """A metric that reads the probabilities: the mean confidence in per cent."""
+    return 100.0 * float(probabilities.max(axis=1).mean())
+
+
+needs_chances.needs_probabilities = True  # type: ignore[attr-defined]
+
+
+def two_cliques(data_dir: Path, *, size: int = 40, tag: Any = None) -> Graph:
+    """A graph of the user's own: two cliques, each a class, whose features tell the class."""
     pairs = torch.combinations(torch.arange(size)).T
     labels = torch.arange(2).repeat_interleave(size)
     features = CsrMatrix.from_dense(torch.nn.functional.one_hot(labels).float())
@@ -80,39 +91,64 @@ def two_cliques(data_dir: Path, *, size: int = 40, tag: Any = None, **_: Any) ->
     return make_graph("cliques", topology, features, labels, 2)
 
 
-def no_graph(data_dir: Path, **_: Any) -> str:
+def ring(data_dir: Path, *, degree: int = 4, size: int = 80) -> Graph:
+    """A ring in which every node has the same degree; labels and features alternate."""
+    nodes = torch.arange(size)
+    steps = [*range(1, degree // 2 + 1), *([size // 2] if degree % 2 else [])]
+    edges = torch.cat([torch.stack([nodes, (nodes + step) % size]) for step in steps], dim=1)
+    labels = nodes % 2
+    features = CsrMatrix.from_dense(torch.nn.functional.one_hot(labels).float())
+    return make_graph("ring", Topology.from_edges(size, edges), features, labels, 2)
+
+
+@dataclass(frozen=True)
+class Ring(Dataset):
+    """The same as a class."""
+
+    name: ClassVar[str] = "ring"
+
+    degree: int = 4
+
+    def load(self, data_dir: Path) -> Graph:
+        return ring(data_dir, degree=self.degree)
+
+
+def no_graph(data_dir: Path) -> str:
     return "not a graph"
 
 
 def _small_graph(seed: int) -> Graph:
-    options = {key: value for key, value in SMALL_GRAPH.items() if key != "name"}
-    return BlockModel(**options, seed=seed).generate()
+    return SMALL_GRAPH.replace(seed=seed).generate()
+
+
+def _in_worker() -> bool:
+    return multiprocessing.parent_process() is not None
 
 
 def _die() -> None:
     # Only a worker: what tests the sweep must outlive it.
-    if multiprocessing.parent_process() is not None:
-        os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dies_once(data_dir: Path, *, seed: int = 0, **_: Any) -> Graph:
-    """A graph whose first reader dies; the next one finds the mark that it left."""
-    try:
-        (Path(data_dir) / "died").touch(exist_ok=False)
-    except FileExistsError:
-        return _small_graph(seed)
-    _die()
-    return _small_graph(seed)
-
-
-def dies_with_seed_1(data_dir: Path, *, seed: int = 0, **_: Any) -> Graph:
-    """A graph that kills whoever reads it with seed 1, at once and each time."""
-    if seed == 1:
+def dies_once(data_dir: Path, *, seed: int = 0) -> Graph:
+    """A graph whose first reader in a worker dies; the next one finds the mark that it left."""
+    if _in_worker():
+        try:
+            (Path(data_dir) / "died").touch(exist_ok=False)
+        except FileExistsError:
+            return _small_graph(seed)
         _die()
     return _small_graph(seed)
 
 
-def breaks_with_seed_1(data_dir: Path, *, seed: int = 0, **_: Any) -> Graph:
+def breaks_with_seed_1(data_dir: Path, *, seed: int = 0) -> Graph:
     if seed == 1:
+        raise ArithmeticError("the graph of seed 1\nis broken")
+    return _small_graph(seed)
+
+
+def breaks_in_workers(data_dir: Path, *, seed: int = 0) -> Graph:
+    """A graph that can be looked at, and breaks where it is computed on."""
+    if (Path(data_dir) / "broken").exists() and seed == 1:
         raise ArithmeticError("the graph of seed 1\nis broken")
     return _small_graph(seed)

@@ -1,20 +1,25 @@
 import dataclasses
 import math
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from lpgnn.config import Settings
 from lpgnn.data import BlockModel, Graph, random_split
+from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TUNED_FILE, load_table
+from lpgnn.learners import Drop
+from lpgnn.propagation import KProp
 from lpgnn.randomness import derive_generator
-from lpgnn.results import RowStore
-from lpgnn.tune import GRID, Search, main, private_criterion, write_table
+from lpgnn.rows import RowStore
+from lpgnn.tune import GRID, Candidate, Search, main, private_criterion, write_table
 
 NARROW = (
-    *("learning_rate=0.01,0.001", "weight_decay=0.001", "dropout=0,0.5", "x_steps=0,2"),
-    *("y_steps=0,2", "x_eps=1,inf", "y_eps=1", "max_epochs=8", "repeats=2", "split=fixed"),
+    *("learning_rate=0.01,0.001", "weight_decay=0.001", "dropout=0,0.5", "filter.steps=0,2"),
+    *("learner.steps=0,2", "x_eps=1,inf", "y_eps=1", "max_epochs=8", "repeats=2", "split=fixed"),
 )
 
 
@@ -23,28 +28,59 @@ def two_sided(data_dir: Path, flip: bool) -> Graph:
     graph = BlockModel(num_nodes=240, num_classes=3, num_features=60).generate()
     split = random_split(graph.labels, 3, generator=derive_generator(0, 0, "split"))
     flipped = torch.where(split.test, (graph.labels + 1) % 3, graph.labels)
-    return dataclasses.replace(graph, labels=flipped) if flip else graph
+    return dataclasses.replace(graph, labels=flipped, fingerprint="flipped") if flip else graph
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def steps_of(settings: Settings) -> tuple[Any, Any]:
+    filter_, learner = settings.component("filter"), settings.component("learner")
+    return filter_.options()["steps"], learner.options().get("steps")
 
 
 def test_the_whole_grid_is_the_papers() -> None:
-    search = Search(Settings(dataset={"name": "cora", "tuned_as": "cora"}), dict(GRID))
+    search = Search(Settings(dataset="cora"), dict(GRID))
     first = search.stage_one()
     assert set(first) == {(1.0, 1.0), (1.0, math.inf), (math.inf, 1.0), (math.inf, math.inf)}
     assert {len(candidates) for candidates in first.values()} == {3 * 4 * 4}
-    assert {(s.x_steps, s.y_steps) for group in first.values() for s in group} == {(16, 8)}
+    assert {steps_of(one.settings) for group in first.values() for one in group} == {(16, 8)}
     chosen = {pair: candidates[5] for pair, candidates in first.items()}
     second = search.stage_two(chosen)
     assert len(second) == 6 * 5
     assert {len(candidates) for candidates in second.values()} == {25}
     for (x, y), candidates in second.items():
         kind = (x if math.isinf(x) else 1.0, y if math.isinf(y) else 1.0)
-        assert {s.learning_rate for s in candidates} == {chosen[kind].learning_rate}
-        assert {(s.x_eps, s.y_eps) for s in candidates} == {(x, y)}
+        best = chosen[kind].settings
+        for name in ("learning_rate", "weight_decay", "dropout"):
+            assert {getattr(one.settings, name) for one in candidates} == {getattr(best, name)}
+        assert {(one.settings.x_eps, one.settings.y_eps) for one in candidates} == {(x, y)}
+        assert len({steps_of(one.settings) for one in candidates}) == 25
+
+
+@pytest.mark.parametrize(
+    ("dataset", "steps"),
+    [
+        ("pubmed", (16, 2)),
+        ({"_target_": "small_run.ring", "degree": 15}, (4, 2)),  # Facebook's
+        ({"_target_": "small_run.ring", "degree": 4}, (16, 8)),  # Cora's
+    ],
+    ids=str,
+)
+def test_stage_one_is_made_at_the_steps_of_the_nearest_graph(
+    dataset: Any, steps: tuple[int, int]
+) -> None:
+    first = Search(Settings(dataset=dataset), dict(GRID)).stage_one()
+    assert {steps_of(one.settings) for group in first.values() for one in group} == {steps}
+
+
+def test_only_open_steps_are_searched() -> None:
+    """A learner without steps has none to search, and given ones stay."""
+    learner = Search(Settings(dataset="cora", learner="residual"), dict(GRID))
+    first = learner.stage_one()
+    assert {steps_of(one.settings) for group in first.values() for one in group} == {(16, None)}
+    second = learner.stage_two({pair: group[0] for pair, group in first.items()})
+    assert {len(group) for group in second.values()} == {5}
+    fixed = Search(Settings(dataset="cora", filter=KProp(steps=3), learner=Drop()), dict(GRID))
+    found = {steps_of(one.settings) for group in fixed.stage_one().values() for one in group}
+    assert found == {(3, 8)}
 
 
 def test_the_criterion_is_the_mean_private_loss() -> None:
@@ -57,6 +93,10 @@ def test_the_criterion_is_the_mean_private_loss() -> None:
     assert private_criterion(rows[2:]) == math.inf
 
 
+def files(folder: Path) -> Mapping[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*.csv")}
+
+
 def test_test_labels_have_no_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tables, accuracies = [], []
     for flip in ("false", "true"):
@@ -64,45 +104,90 @@ def test_test_labels_have_no_say(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert main([*_own_dataset(flip), *NARROW, f"results_dir={folder}", "--workers", "1"]) == 0
         tables.append((folder / TUNED_FILE).read_text())
         rows = RowStore(folder / "tuning").read("two_sided")
+        # 4 rates at 2 pairs of budgets, then 4 pairs of steps for each; repeats=2
+        assert len(rows) == 2 * len({row["id"] for row in rows})
         accuracies.append([row["paper/test/acc"] for row in rows])
     assert tables[0] == tables[1]
     assert accuracies[0] != accuracies[1]  # the flip did reach the evaluator
-    # The table is one that lpgnn.run can use, and a finished search trains nothing again.
+    # The table is one that lpgnn.run can use, for this graph and by its name alone.
     table = load_table("tuned", tmp_path / "true")
-    best = table.look_up("cora", "raw", 1.0, 1.0)
-    assert best.learning_rate in (0.01, 0.001)
-    settings = Settings(dataset="cora", hparams="tuned", results_dir=tmp_path / "true")
-    assert settings.resolve().x_steps == best.x_steps
-    before = RowStore(tmp_path / "true" / "tuning").path("two_sided").read_bytes()
-    capsys.readouterr()
+    best = table.look_up("two_sided", "raw", 1.0, 1.0, 4.0).values
+    assert best["learning_rate"] in (0.01, 0.001)
+    configuration = Settings(
+        dataset={"_target_": "test_tune.two_sided", "flip": True, "name": "two_sided"},
+        hparams="tuned",
+        results_dir=tmp_path / "true",
+    ).resolve()
+    assert isinstance(configuration.filter, KProp)
+    assert configuration.filter.steps == best["x_steps"]
+    assert configuration.origin.startswith("tuned table, as two_sided: ")
+    # A finished search trains nothing again.
+    before = files(tmp_path / "true")
+    assert "hparams=tuned" in capsys.readouterr().out
     words = [*_own_dataset("true"), *NARROW, f"results_dir={tmp_path / 'true'}"]
     assert main([*words, "--workers", "1"]) == 0
-    assert RowStore(tmp_path / "true" / "tuning").path("two_sided").read_bytes() == before
-    assert "hparams=tuned" in capsys.readouterr().out
+    assert files(tmp_path / "true") == before
+    assert (tmp_path / "true" / TUNED_FILE).read_text() == tables[1]
 
 
 def _own_dataset(flip: str) -> list[str]:
     return [
-        *("dataset=cora", "dataset.name=two_sided"),
-        *("+dataset.target=test_tune.two_sided", f"+dataset.flip={flip}"),
+        *("dataset=custom", "dataset._target_=test_tune.two_sided"),
+        *("+dataset.name=two_sided", f"+dataset.flip={flip}"),
     ]
 
 
 def test_graphs_share_a_table(tmp_path: Path) -> None:
     path = tmp_path / "table.yaml"
     for graph, rate in (("cora", 0.01), ("pubmed", 0.001)):
-        best = Settings(learning_rate=rate, weight_decay=0.0, dropout=0.5, x_steps=4, y_steps=2)
+        values = {"learning_rate": rate, "weight_decay": 0.0, "dropout": 0.5}
+        best = Candidate(values | {"filter.steps": 4, "learner.steps": 2}, Settings())
         write_table(path, graph, "raw", {(1.0, 1.0): best}, {(1.0, 1.0): best, (2.0, 1.0): best})
     table = load_table(str(path))
-    assert table.look_up("cora", "raw", 0.5, 2.0).learning_rate == 0.01
-    assert table.look_up("pubmed", "raw", 3.0, 1.0).learning_rate == 0.001
+    assert table.look_up("cora", "raw", 0.5, 2.0, 3.9).values == {
+        **{"learning_rate": 0.01, "weight_decay": 0.0, "dropout": 0.5},
+        **{"x_steps": 4, "y_steps": 2},
+    }
+    assert table.look_up("pubmed", "raw", 3.0, 1.0, 4.5).values["learning_rate"] == 0.001
 
 
-def test_bad_searches(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    where = f"results_dir={tmp_path}"
-    for words, told in (
-        (["dataset=cora,pubmed"], "dataset=a grid: must be one graph at a time"),
+def test_a_learner_without_steps_has_none_in_its_table(tmp_path: Path) -> None:
+    path = tmp_path / "table.yaml"
+    values = {"learning_rate": 0.01, "weight_decay": 0.0, "dropout": 0.5}
+    best = Candidate(values | {"filter.steps": 4}, Settings())
+    write_table(path, "cora", "raw", {(1.0, 1.0): best}, {(1.0, 1.0): best})
+    found = load_table(str(path)).look_up("cora", "raw", 1.0, 1.0, 3.9).values
+    assert (found["x_steps"], found["y_steps"]) == (4, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["dataset=cora,pubmed"], "must be one graph and one method at a time"),
+        (["dataset=cora", "learner=drop,forward"], "must be one graph and one method at a time"),
         (["dropout=2"], "dropout=2: must be a number in [0, 1)"),
-    ):
-        assert main([*words, where]) == 2
-        assert told in capsys.readouterr().err
+        (["filter.steps=-1"], "filter.steps=-1: must be a whole number >= 0"),
+        (["x_eps=1,none"], "x_eps=none: must be a positive number"),
+        (["learner=residual", "learner.steps=0,2"], "learner.steps=0,2: residual has no such"),
+        (["nothing=1"], "nothing=1: unknown setting"),
+        (["--workers", "0"], "--workers=0: must be a whole number >= 1"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_bad_searches(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    small = ["dataset.num_nodes=120", "dataset.num_classes=3", "dataset.num_features=40"]
+    graph = [] if any(word.startswith("dataset=") for word in words) else small
+    assert main([*graph, *words, f"results_dir={tmp_path}", "max_epochs=1"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.rglob("*.csv"))
+
+
+def test_a_search_on_a_broken_graph_says_so(tmp_path: Path) -> None:
+    dataset = {"_target_": "small_run.no_graph"}
+    with pytest.raises(InputError, match=r"must return a lpgnn\.Graph"):
+        Search(Settings(dataset=dataset, data_dir=tmp_path), dict(GRID)).stage_one()

@@ -3,13 +3,23 @@
 Everything here works without Hydra: load a graph, describe a run, train it, look at its rows.
 """
 
+from pathlib import Path
+
 from lpgnn.config import Configuration as Configuration
 from lpgnn.config import Settings as Settings
+from lpgnn.config import make_component as _make_component
 from lpgnn.data import BlockModel as BlockModel
+from lpgnn.data import Dataset as Dataset
 from lpgnn.data import Graph as Graph
-from lpgnn.data import load_graph as load_graph
+from lpgnn.engine import run_repeats as run_repeats
 from lpgnn.errors import InputError as InputError
-from lpgnn.experiment import run_repeats as run_repeats
-from lpgnn.results import RowStore as RowStore
-from lpgnn.results import Summary as Summary
-from lpgnn.results import summarise as summarise
+from lpgnn.rows import RowStore as RowStore
+from lpgnn.rows import Summary as Summary
+from lpgnn.rows import results as results
+from lpgnn.rows import summarise as summarise
+
+
+def load_graph(dataset: str | Dataset, data_dir: str | Path = "data") -> Graph:
+    """Load a dataset by its name in conf/dataset, or any other ``Dataset``."""
+    component: Dataset = _make_component("dataset", dataset)
+    return component.load(Path(data_dir).expanduser())

@@ -1,306 +1,469 @@
 """Settings of a run: typed, validated, resolved, and identified.
 
-``Settings`` is what a user says, ``Configuration`` what will be computed: every open value filled
-in from the tables, everything that is not applied spelt as such, so that two ways to say the same
-computation have one identity.  Only the functions at the end of this file know Hydra.
+``Settings`` is what a user asks for, ``Configuration`` what will be computed: every open value
+filled in, everything that is not applied spelt as such, so that two ways to ask for the same
+computation have one identity.
 """
 
 import hashlib
-import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from lpgnn.components import Component, construct, import_target
+from lpgnn.data import Dataset, Graph, GraphFacts, InMemory, dataset_from_target, graph_facts
 from lpgnn.errors import InputError
-from lpgnn.hyperparameters import AVERAGE_DEGREE, conf_dir, load_table, nearest_graph
+from lpgnn.hyperparameters import TunedValues, conf_dir, load_table
+from lpgnn.learners import RULES, Learner
+from lpgnn.models import Backbone
+from lpgnn.privacy import Feature, FeatureMechanism, LabelMechanism
+from lpgnn.privacy.reports import Form
+from lpgnn.propagation import Filter
+from lpgnn.rows import DEFAULT_METRICS
 
 # The version of the science: bump it when a change would change numbers.
 SCIENCE_VERSION = 1
 
-GROUPS = ("dataset", "mechanism", "backbone", "feature", "learner")
-OWN_BACKBONES = ("gcn", "sage", "gat")  # any other is a plug-in
-AD_HOC_FEATURES = ("ones", "ohd", "rnd")
-_LEARNERS = ("drop", "forward", "cross_entropy", "propagation", "residual")
-_FEATURES = ("raw", "blank", *AD_HOC_FEATURES)
-# What a configuration without the later fields was: they say nothing in its identity.
-_LATER_FIELDS = {"conditioning": "none"}
+KINDS: dict[str, type[Component]] = {
+    "dataset": Dataset,
+    "feature": Feature,
+    "mechanism": FeatureMechanism,
+    "label_mechanism": LabelMechanism,
+    "filter": Filter,
+    "backbone": Backbone,
+    "learner": Learner,
+}
+OUTPUTS = ("predictions", "weights", "history")
+_DEFAULT_EPOCHS = 500
 
-
-@dataclass(frozen=True)
-class Component:
-    """A choice of a group: its name, and the options that differ from its conf/ file, sorted."""
-
-    name: str
-    options: tuple[tuple[str, Any], ...] = ()
-
-    @classmethod
-    def of(cls, group: str, value: "str | Component | Mapping[str, Any]") -> "Component":
-        if isinstance(value, Component):
-            return value
-        if isinstance(value, str):
-            return cls(value.lower())
-        if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
-            raise InputError(group, value, "must be a name, or a name with options")
-        name = value["name"].lower()
-        usual = default_options(group, name)
-        options = {
-            key: float(option) if isinstance(usual.get(key), float) and _number(option) else option
-            for key, option in value.items()
-            if key != "name" and option != usual.get(key)
-        }
-        return cls(name, tuple(sorted(options.items())))
-
-    def all_options(self, group: str) -> dict[str, Any]:
-        """The options of the conf/ file with those that differ put over them."""
-        return default_options(group, self.name) | dict(self.options)
-
-
-@lru_cache(maxsize=64)
-def _group_file(group: str, name: str) -> dict[str, Any]:
-    import yaml
-
-    path = conf_dir() / group / f"{name}.yaml"
-    return dict(yaml.safe_load(path.read_text())) if path.is_file() else {}
-
-
-def default_options(group: str, name: str) -> dict[str, Any]:
-    """The options of a choice as its file in conf/ has them."""
-    return {key: value for key, value in _group_file(group, name).items() if key != "name"}
+Choice = str | Component | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A run as a user describes it; the fields are the keys of ``conf/config.yaml``."""
+    """A run as a user describes it; the fields are the keys of ``conf/config.yaml``.
 
-    dataset: str | Component | Mapping[str, Any] = "sbm"
-    mechanism: str | Component | Mapping[str, Any] = "mb"
-    backbone: str | Component | Mapping[str, Any] = "sage"
-    feature: str | Component | Mapping[str, Any] = "raw"
-    learner: str | Component | Mapping[str, Any] = "drop"
+    A component is given by the name of its file in conf/, by a mapping with ``_target_``, or as an
+    object; a dataset may also be a ``Graph``.  None leaves a value open.
+    """
+
+    dataset: Choice | Graph = "sbm"
+    feature: Choice = "raw"
+    mechanism: Choice = "mb"
+    label_mechanism: Choice = "rr"
+    filter: Choice = "kprop"
+    backbone: Choice = "sage"
+    learner: Choice = "drop"
     x_eps: float = 1.0
     y_eps: float = 1.0
-    hparams: str = "paper"
-    x_steps: int | None = None
-    y_steps: int | None = None
+    hparams: str | None = None
     learning_rate: float | None = None
     weight_decay: float | None = None
     dropout: float | None = None
-    conditioning: str = "none"
-    aggregator: str = "gcn"
-    max_epochs: int = 500
+    max_epochs: int | None = None
     hidden_dim: int = 16
     repeats: int = 10
     seed: int = 0
     split: str = "random"
     selection: str = "released"
+    metric: str = "acc"
+    metrics: Mapping[str, str] = field(default_factory=lambda: DEFAULT_METRICS)
+    save: str | Sequence[str] = ()
     device: str = "auto"
+    kernels: str = "auto"
     data_dir: str | Path = "data"
     results_dir: str | Path = "results"
     force: bool = False
-    task: str = "train"
 
     def __post_init__(self) -> None:
         _positive("x_eps", self.x_eps, "must be a positive number, or inf for no perturbation")
         _positive("y_eps", self.y_eps, "must be a positive number, or inf for no perturbation")
-        for name in ("x_steps", "y_steps"):
-            if getattr(self, name) is not None:
-                _integer(name, getattr(self, name), at_least=0)
         if self.learning_rate is not None:
             _positive("learning_rate", self.learning_rate, "must be a positive number", inf=False)
         if self.weight_decay is not None:
             _in_range("weight_decay", self.weight_decay, 0, math.inf, "must be a number >= 0")
         if self.dropout is not None:
             _in_range("dropout", self.dropout, 0, 1, "must be a number in [0, 1)")
-        for name in ("max_epochs", "hidden_dim", "repeats"):
+        if self.max_epochs is not None:
+            _integer("max_epochs", self.max_epochs, at_least=1)
+        for name in ("hidden_dim", "repeats"):
             _integer(name, getattr(self, name), at_least=1)
         _integer("seed", self.seed, at_least=0)
-        _one_of("aggregator", self.aggregator, ("gcn", "mean"))
-        _one_of("conditioning", self.conditioning, ("none", "scale", "node"))
         _one_of("split", self.split, ("random", "fixed"))
-        _one_of("task", self.task, ("train", "statistics", "convexity", "tuning"))
-        _one_of("selection", self.selection, ("paper", "released"))
-        for group in GROUPS:
-            Component.of(group, getattr(self, group))
-        _one_of("feature", Component.of("feature", self.feature).name, _FEATURES)
-        _one_of("learner", Component.of("learner", self.learner).name, _LEARNERS)
+        _one_of("selection", self.selection, tuple(RULES))
+        _one_of("kernels", self.kernels, ("auto", "numba", "torch"))
+        for name in self.outputs:
+            _one_of("save", name, OUTPUTS)
+        if not isinstance(self.metrics, Mapping):
+            raise InputError("metrics", self.metrics, "must map names to module.function")
+        _one_of("metric", self.metric, tuple(self.metrics))
         if not isinstance(self.force, bool):
             raise InputError("force", self.force, "must be true or false")
         for name, allowed in (
-            ("hparams", "must be paper, tuned or a file"),
             ("device", "must be auto, cpu, cuda or cuda:N"),
             ("data_dir", "must be a folder"),
             ("results_dir", "must be a folder"),
         ):
             if not isinstance(getattr(self, name), str | Path) or not str(getattr(self, name)):
                 raise InputError(name, getattr(self, name), allowed)
-        for key, value in Component.of("feature", self.feature).options:
-            raise InputError("feature", f"{{{key}: {value}}}", "takes a name and no options")
-        learner = Component.of("learner", self.learner)
-        choices = {"walk": ("plain", "lazy"), "combine": ("one", "stack")}
-        for key, value in learner.options:
-            if key not in default_options("learner", learner.name):
-                raise InputError(f"learner.{key}", value, f"{learner.name} has no such option")
-            if key == "smooth":
-                _integer("learner.smooth", value, at_least=0)
-            else:
-                _one_of(f"learner.{key}", value, choices[key])
+        if self.hparams is not None and not (isinstance(self.hparams, str) and self.hparams):
+            raise InputError("hparams", self.hparams, "must be paper, tuned or a file")
 
-    def resolve(self) -> "Configuration":
-        """Fill in what is open and spell what is not applied as not applied."""
-        dataset, feature = (
-            Component.of("dataset", self.dataset),
-            Component.of("feature", self.feature).name,
-        )
-        mechanism, learner = (
-            Component.of("mechanism", self.mechanism),
-            Component.of("learner", self.learner),
-        )
-        # Ad-hoc features hold nothing private: no mechanism, no budget.
-        x_eps = float(self.x_eps) if feature in ("raw", "blank") else math.inf
-        if feature == "blank" and math.isinf(x_eps):
-            raise InputError("x_eps", self.x_eps, "must be finite with feature=blank")
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """What to save beside the rows."""
+        if isinstance(self.save, str):
+            return tuple(name.strip() for name in self.save.split(",") if name.strip())
+        return tuple(self.save)
+
+    @property
+    def data_path(self) -> Path:
+        return Path(self.data_dir).expanduser()
+
+    @property
+    def results_path(self) -> Path:
+        return Path(self.results_dir).expanduser()
+
+    def component(self, kind: str) -> Component:
+        """The component of a kind, with open options still open."""
+        found: Component = make_component(kind, getattr(self, kind))
+        return found
+
+    def resolve(self, *, fetch: bool = True) -> "Configuration":
+        """Fill in what is open and spell what is not applied as not applied.
+
+        ``fetch=False`` downloads nothing: a published graph that is not here is taken as published.
+        """
+        dataset: Any = self.component("dataset")
+        facts = facts_of(dataset, self.data_path, fetch=fetch)
+        learner: Any = self.component("learner")
+        feature: Any = self.component("feature")
+        label_mechanism: Any = self.component("label_mechanism")
         y_eps = float(self.y_eps)
-        if learner.name != "drop" and self.y_steps:
-            allowed = f"must be 0 or unset with learner={learner.name}"
-            raise InputError("y_steps", self.y_steps, allowed)
-        about = dataset.all_options("dataset")
-        table = load_table(self.hparams, self.results_dir)
-        degree = about.get("average_degree", AVERAGE_DEGREE["cora"])
-        _positive("dataset.average_degree", degree, "must be a positive number", inf=False)
-        tuned_as = about.get("tuned_as")
-        if tuned_as is None:
-            known = dataset.name in table.steps
-            tuned_as = dataset.name if known else nearest_graph(float(degree))
-        _one_of("dataset.tuned_as", tuned_as, tuple(table.steps))
-        tuned = table.look_up(tuned_as, feature, x_eps, y_eps)
-        y_steps = tuned.y_steps if self.y_steps is None else self.y_steps
-        if learner.name != "drop":
-            y_steps = 0
-        # Drop without a step is forward correction, and without label noise that is cross entropy.
-        if learner.name == "drop" and y_steps == 0:
-            learner = Component("forward")
-        if learner.name == "forward" and math.isinf(y_eps):
-            learner = Component("cross_entropy")
-        options = tuple((k, v) for k, v in dataset.options if k != "tuned_as")
-        opened = [
-            name
-            for name in ("x_steps", "y_steps", "learning_rate", "weight_decay", "dropout")
-            if getattr(self, name) is None
-        ]
-        if learner.name == "propagation":  # labels and the graph are all it looks at
+        seeds: dict[str, Any] = {"split": self.split, "seed": self.seed}
+        if not learner.uses_network:  # labels and the graph are all it looks at
+            filled, origin = _Table(self, dataset, facts, feature, math.inf).fill(learner)
             return Configuration(
-                dataset=Component(dataset.name, options),
-                feature="none",
-                mechanism=Component("none"),
-                x_eps=0.0,
+                dataset=dataset,
+                graph=facts,
+                label_mechanism=_usable(label_mechanism, y_eps, facts.num_classes),
                 y_eps=y_eps,
-                conditioning="none",
-                backbone=Component("none"),
-                learner=learner,
-                x_steps=0,
-                y_steps=0,
-                aggregator=self.aggregator,
-                learning_rate=0.0,
-                weight_decay=0.0,
-                dropout=0.0,
-                max_epochs=1,
-                hidden_dim=0,
-                split=self.split,
-                seed=self.seed,
-                origin="nothing to set",
+                learner=filled.canonical(labels_are_exact=math.isinf(y_eps)),
+                origin=origin or "nothing to set",
+                **seeds,
             )
-        # Clean features have no noise to measure them by.
-        bare = feature == "raw" and math.isinf(x_eps)
+        # What holds nothing private passes through no mechanism and spends no budget.
+        x_eps = float(self.x_eps) if feature.spends_budget else math.inf
+        if feature.needs_mechanism and math.isinf(x_eps):
+            raise InputError("x_eps", self.x_eps, f"must be finite with feature={feature.name}")
+        mechanism = _usable(self.component("mechanism"), x_eps, facts.num_features)
+        table = _Table(self, dataset, facts, feature, x_eps)
+        learner, _ = table.fill(learner)
+        learner = learner.canonical(labels_are_exact=math.isinf(y_eps))
+        filter_: Any
+        filter_, _ = table.fill(self.component("filter"))
+        backbone: Any
+        backbone, _ = table.fill(self.component("backbone"))
+        exact = feature.reads_features and math.isinf(x_eps)
         return Configuration(
-            dataset=Component(dataset.name, options),
+            dataset=dataset,
+            graph=facts,
             feature=feature,
-            mechanism=Component("none") if math.isinf(x_eps) else mechanism,
+            mechanism=mechanism,
             x_eps=x_eps,
+            label_mechanism=_usable(label_mechanism, y_eps, facts.num_classes),
             y_eps=y_eps,
-            conditioning="none" if bare else self.conditioning,
-            backbone=Component.of("backbone", self.backbone),
+            filter=filter_.canonical(reports_are_exact=exact),
+            backbone=backbone,
             learner=learner,
-            x_steps=tuned.x_steps if self.x_steps is None else self.x_steps,
-            y_steps=y_steps,
-            aggregator=self.aggregator,
-            learning_rate=_or(self.learning_rate, tuned.learning_rate),
-            weight_decay=_or(self.weight_decay, tuned.weight_decay),
-            dropout=_or(self.dropout, tuned.dropout),
-            max_epochs=self.max_epochs,
+            learning_rate=float(table.value("learning_rate")),
+            weight_decay=float(table.value("weight_decay")),
+            dropout=float(table.value("dropout")),
+            max_epochs=int(self._suggested("max_epochs", _DEFAULT_EPOCHS)),
             hidden_dim=self.hidden_dim,
-            split=self.split,
-            seed=self.seed,
-            origin=f"{self.hparams} table, as {tuned_as}: {', '.join(opened)}" if opened else "",
+            origin=table.origin,
+            **seeds,
         )
+
+    def _suggested(self, name: str, default: Any) -> Any:
+        """The user's value, else what suits the learner, else the default."""
+        given = getattr(self, name)
+        if given is not None:
+            return given
+        learner: Any = self.component("learner")
+        return learner.suggests.get(name, default)
+
+
+def _usable(mechanism: Any, budget: float, size: int) -> Any:
+    """A mechanism that works at a budget and a size; None where the budget is infinite.
+
+    It is bound once for its checks, so that what they refuse shows before the work.
+    """
+    if math.isinf(budget):
+        return None
+    try:
+        mechanism.bind(budget, size)
+    except InputError as error:
+        if error.setting not in mechanism.options():
+            raise
+        setting = f"{mechanism.kind}.{error.setting}"
+        raise InputError(setting, error.value, error.allowed) from None
+    return mechanism
+
+
+class _Table:
+    """Open values of one run: from the learner's suggestions, then from the table."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        dataset: Dataset,
+        facts: GraphFacts,
+        feature: Feature,
+        x_eps: float,
+    ) -> None:
+        self.settings, self.dataset, self.facts = settings, dataset, facts
+        self.feature, self.x_eps = feature, x_eps
+        self.hparams = settings._suggested("hparams", "paper")
+        self.taken: list[str] = []
+        self._tuned: TunedValues | None = None
+
+    def tuned(self, name: str, setting: str) -> Any:
+        """A value of the table, which is read only if something is open."""
+        if self._tuned is None:
+            table = load_table(self.hparams, self.settings.results_path)
+            degree = self.facts.average_degree
+            self._tuned = table.look_up(
+                *(self.dataset.tuned_as, self.feature.name),
+                *(self.x_eps, float(self.settings.y_eps), degree),
+            )
+        if name not in self._tuned.values:
+            raise InputError(setting, None, f"must be set: hparams={self.hparams} has no {name}")
+        self.taken.append(setting)
+        return self._tuned.values[name]
+
+    def value(self, name: str) -> Any:
+        given = getattr(self.settings, name)
+        return self.tuned(name, name) if given is None else given
+
+    def fill(self, component: Any) -> tuple[Any, str]:
+        """A component with its open options filled in, and where they came from."""
+        learner: Any = self.settings.component("learner")
+        changes = {}
+        for option, value in component.options().items():
+            setting = f"{component.kind}.{option}"
+            if value is None and setting in learner.suggests:
+                changes[option] = learner.suggests[setting]
+            elif value is None and option in component.open_fields:
+                changes[option] = self.tuned(component.open_fields[option], setting)
+        return (component.replace(**changes) if changes else component), self.origin
+
+    @property
+    def origin(self) -> str:
+        if self._tuned is None:
+            return ""
+        return f"{self.hparams} table, as {self._tuned.graph}: {', '.join(self.taken)}"
 
 
 @dataclass(frozen=True)
 class Configuration:
     """A computation: everything that decides its numbers, and nothing else."""
 
-    dataset: Component
-    feature: str
-    mechanism: Component
-    x_eps: float
-    y_eps: float
-    conditioning: str
-    backbone: Component
-    learner: Component
-    x_steps: int
-    y_steps: int
-    aggregator: str
-    learning_rate: float
-    weight_decay: float
-    dropout: float
-    max_epochs: int
-    hidden_dim: int
+    dataset: Dataset
+    graph: GraphFacts
+    learner: Learner
     split: str
     seed: int
+    feature: Feature | None = None
+    mechanism: FeatureMechanism | None = None
+    x_eps: float = 0.0
+    label_mechanism: LabelMechanism | None = None
+    y_eps: float = math.inf
+    filter: Filter | None = None
+    backbone: Backbone | None = None
+    learning_rate: float = 0.0
+    weight_decay: float = 0.0
+    dropout: float = 0.0
+    max_epochs: int = 1
+    hidden_dim: int = 0
     origin: str = field(default="", compare=False)  # where open values came from, for the reader
 
+    def components(self) -> dict[str, Component | None]:
+        return {kind: getattr(self, kind) for kind in KINDS}
+
+    def numbers(self) -> dict[str, Any]:
+        """The settings that belong to no component."""
+        names = ("x_eps", "y_eps", "learning_rate", "weight_decay", "dropout")
+        return {n: getattr(self, n) for n in (*names, "max_epochs", "hidden_dim", "split", "seed")}
+
     def columns(self) -> dict[str, Any]:
-        """The configuration as it stands in a row: one column a field."""
-        row: dict[str, Any] = {}
+        """The configuration as it stands in a row: names, numbers, and all options as JSON."""
         options: dict[str, Any] = {}
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if f.name == "origin":
+        for kind, component in self.components().items():
+            if component is None:
                 continue
-            if isinstance(value, Component):
-                options |= {f"{f.name}.{key}": option for key, option in value.options}
-                value = value.name
-            row[f.name] = value
-        row["options"] = json.dumps(options, sort_keys=True) if options else ""
-        return row
-
-    @property
-    def batch_kind(self) -> str:
-        """What runs must share to train side by side: all but budgets, rates, decay and seeds.
-
-        Conditioning works with one x_eps, and a plug-in is built with its dropout.
-        """
-        own = {"x_eps", "y_eps", "learning_rate", "weight_decay", "dropout", "seed", "split"}
-        if self.conditioning != "none":
-            own.remove("x_eps")
-        if self.backbone.name not in OWN_BACKBONES or self.backbone.options:
-            own.remove("dropout")
-        return str({name: value for name, value in self.columns().items() if name not in own})
+            options |= {f"{kind}.{key}": value for key, value in component.options().items()}
+            if component.source:
+                options |= {
+                    f"{kind}._target_": component.target,
+                    f"{kind}.source": component.source,
+                }
+        names = {kind: c.name if c else "none" for kind, c in self.components().items()}
+        text = json.dumps(options, sort_keys=True, default=_plain)
+        return {**names, **self.numbers(), "options": text, "fingerprint": self.graph.fingerprint}
 
     @property
     def identity(self) -> str:
         """A hash of the computation: rows with it are this computation's results."""
-        said = {name: str(value) for name, value in self.columns().items()}
-        said = {name: text for name, text in said.items() if text != _LATER_FIELDS.get(name)}
-        text = json.dumps({"science": SCIENCE_VERSION, **said}, sort_keys=True)
+        parts: dict[str, Any] = {
+            kind: component.identity if component else None
+            for kind, component in self.components().items()
+            if kind != "dataset"  # the graph itself decides, not how it was loaded
+        }
+        content = {"science": SCIENCE_VERSION, "graph": self.graph.fingerprint, **parts}
+        text = json.dumps({**content, **self.numbers()}, sort_keys=True, default=_plain)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    @property
+    def batch_kind(self) -> str:
+        """What runs must share to train side by side: all but budgets, rates, decay and seeds."""
+        own = {"x_eps", "y_eps", "learning_rate", "weight_decay", "dropout", "seed", "split"}
+        if self.backbone is not None and self.backbone.shares_dropout:
+            own.remove("dropout")
+        return str({name: value for name, value in self.columns().items() if name not in own})
 
-def _or(value: float | None, default: float) -> float:
-    return float(default if value is None else value)
+    @property
+    def report_form(self) -> Form:
+        """How the feature reports are stored."""
+        if self.mechanism is not None:
+            return self.mechanism.form
+        return "sparse" if self.feature is None else self.feature.form
+
+    @property
+    def holds_matrix(self) -> bool:
+        """Whether a run holds an N x d matrix, or as many bits, on the server's side."""
+        if self.filter is None or self.backbone is None:
+            return False
+        dense = self.backbone.needs_dense or not self.filter.is_linear
+        return dense or self.report_form != "sparse"
+
+    @property
+    def total_budget(self) -> float:
+        """What one node spends in all (paper Corollary dp); inf if any part is sent as it is."""
+        spends = self.feature is not None and self.feature.spends_budget
+        return self.y_eps + (self.x_eps if spends else 0.0)
+
+
+def _plain(value: Any) -> Any:
+    """Options in an identity must be plain values, or it would change from process to process."""
+    if isinstance(value, Component):
+        return value.identity
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if isinstance(value, Path):
+        return str(value)
+    allowed = "must be a number, text, true, false, null, or a list or mapping of these"
+    raise InputError("option", repr(value), allowed)
+
+
+def configuration_of(row: Mapping[str, str], data_dir: Path) -> Configuration:
+    """The computation behind a row, rebuilt from its columns."""
+    options: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+    for key, value in json.loads(row["options"]).items():
+        kind, _, name = key.partition(".")
+        if name != "source":
+            options[kind][name] = value
+    parts: dict[str, Any] = {}
+    for kind, own in options.items():
+        name = row[kind]
+        if name != "none":
+            target = own.pop("_target_", None) or _named_component(kind, name).target
+            parts[kind] = make_component(kind, {"_target_": target, **own})
+    numbers: dict[str, Any] = {
+        name: float(row[name])
+        for name in ("x_eps", "y_eps", "learning_rate", "weight_decay", "dropout")
+    }
+    numbers |= {name: int(row[name]) for name in ("max_epochs", "hidden_dim", "seed")}
+    facts = facts_of(parts["dataset"], data_dir, fetch=False)
+    return Configuration(graph=facts, split=row["split"], **parts, **numbers)
+
+
+def make_component(kind: str, choice: Any) -> Any:
+    """A component from its name in conf/, from a mapping with ``_target_``, or as it is."""
+    base = KINDS[kind]
+    if isinstance(choice, base):
+        return choice
+    if kind == "dataset" and isinstance(choice, Graph):
+        return InMemory(choice)
+    if isinstance(choice, str):
+        return _named_component(kind, choice.lower())
+    if not isinstance(choice, Mapping):
+        known = ", ".join(component_names(kind))
+        raise InputError(kind, choice, f"must be one of {known}, a mapping or a component")
+    target = choice.get("_target_")
+    if target in (None, "???"):
+        raise InputError(f"{kind}._target_", target, "must name a class, as module.Name")
+    options = {str(key): value for key, value in choice.items() if key != "_target_"}
+    found = import_target(f"{kind}._target_", target)
+    if not (isinstance(found, type) and issubclass(found, base)):
+        if kind == "dataset":
+            return dataset_from_target(str(target), options)  # a function that loads a graph
+        allowed = f"must be a subclass of {base.__module__.rpartition('.')[0]}.{base.__name__}"
+        raise InputError(f"{kind}._target_", target, allowed)
+    known_options = [f.name for f in fields(found) if f.name not in found.bound_fields]
+    for key, value in options.items():
+        if key not in known_options:
+            known = ", ".join(known_options) or "none"
+            raise InputError(
+                f"{kind}.{key}", value, f"unknown option of {found.name}; known: {known}"
+            )
+    return construct(kind, found, options)
+
+
+@lru_cache(maxsize=128)
+def _named_component(kind: str, name: str) -> Any:
+    import yaml
+
+    path = conf_dir() / kind / f"{name}.yaml"
+    if name not in component_names(kind):
+        raise InputError(kind, name, f"must be one of {', '.join(component_names(kind))}")
+    return make_component(kind, yaml.safe_load(path.read_text()))
+
+
+@lru_cache(maxsize=16)
+def component_names(kind: str) -> tuple[str, ...]:
+    """The choices that conf/ has for a kind."""
+    return tuple(sorted(path.stem for path in (conf_dir() / kind).glob("*.yaml")))
+
+
+def facts_of(dataset: Dataset, data_dir: Path, *, fetch: bool = True) -> GraphFacts:
+    """The facts of a dataset's graph: published ones, or those of the graph itself."""
+    published = dataset.facts_at(data_dir)
+    if published is None and not fetch and dataset.will_fetch(data_dir):
+        published = dataset.facts
+    if published is not None:
+        return published
+    options = json.dumps(dataset.options(), sort_keys=True, default=str)
+    return _loaded_facts(_ByKey((dataset.target, dataset.source, options), dataset), data_dir)
+
+
+@dataclass(frozen=True)
+class _ByKey:
+    """A dataset to be cached by its content: its options may be lists, which have no hash."""
+
+    key: tuple[str, ...]
+    dataset: Dataset = field(compare=False)
+
+
+@lru_cache(maxsize=64)
+def _loaded_facts(dataset: _ByKey, data_dir: Path) -> GraphFacts:
+    return graph_facts(dataset.dataset.load(data_dir))
 
 
 def _number(value: Any) -> bool:
@@ -326,122 +489,3 @@ def _integer(setting: str, value: Any, *, at_least: int) -> None:
 def _one_of(setting: str, value: Any, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise InputError(setting, value, f"must be one of {', '.join(allowed)}")
-
-
-def compose_settings(overrides: Sequence[str], *, multirun: bool = False) -> list[Settings]:
-    """Compose Hydra overrides into settings: one, or with ``multirun`` a grid.
-
-    The grid is the product of the comma-separated overrides, for each member of the union that an
-    experiment lists under ``grid``; what the command line says wins over the experiment.
-    Composition is Hydra's, but the jobs of a grid are not handed to a Hydra launcher: launchers see
-    one job at a time, while our sweep must know them all to recognise finished ones, to share
-    computations between experiments, and to start the costly ones first.
-    """
-    from hydra import compose, initialize_config_dir
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.core.override_parser.types import Override
-    from hydra.errors import HydraException
-    from omegaconf import DictConfig, OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    def parse(texts: Sequence[str]) -> list[Override]:
-        parsed: list[Override] = OverridesParser.create().parse_overrides(list(texts))
-        for override in parsed:
-            if override.is_sweep_override() and not multirun:
-                value = override.input_line.split("=", 1)[1]
-                raise InputError(override.key_or_group, value, "is a grid: add -m to run it")
-        return parsed
-
-    def choices(override: Override) -> list[str]:
-        """The single-valued overrides that a (sweep) override stands for."""
-        if not override.is_sweep_override():
-            return [_known_choice(override.input_line)]
-        prefix = override.input_line.split("=", 1)[0]
-        return [_known_choice(f"{prefix}={value}") for value in override.sweep_string_iterator()]
-
-    try:
-        with initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
-            given = [(o.key_or_group, choices(o)) for o in parse(overrides)]
-            said = {key.lstrip("+") for key, _ in given}
-            plain = [texts[0] for _, texts in given if len(texts) == 1]
-            experiment = [t for t in plain if t.lstrip("+").startswith("experiment=")]
-            union = OmegaConf.to_container(compose("config", experiment).grid) or [{}]
-            assert isinstance(union, list)
-            composed: dict[tuple[str, ...], DictConfig] = {}
-            result: list[Settings] = []
-            for part in union if multirun else [{}]:
-                lines = [f"{key}={value}" for key, value in part.items() if key not in said]
-                axes = [choices(o) for o in parse(lines)] + [texts for _, texts in given]
-                for texts in itertools.product(*axes):
-                    groups = tuple(t for t in texts if _key(t) in (*GROUPS, "experiment"))
-                    values = [t for t in texts if t not in groups]
-                    if groups not in composed:  # group choices are slow to compose, values are not
-                        composed[groups] = compose("config", list(groups))
-                    result.append(_settings(_updated(composed[groups], values)))
-            return result
-    except (HydraException, OmegaConfBaseException) as error:
-        raise _one_line(error, overrides) from None
-
-
-def _updated(base: Any, values: list[str]) -> Any:
-    """Apply value overrides to a composed config, as Hydra would."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from omegaconf import OmegaConf, open_dict
-
-    config = base.copy()
-    for override in OverridesParser.create().parse_overrides(values):
-        key = override.key_or_group
-        if override.is_delete():
-            raise InputError(f"~{key}", override.value(), "a setting cannot be taken away")
-        if override.is_add() or override.is_force_add():
-            with open_dict(config):
-                OmegaConf.update(config, key, override.value(), force_add=True)
-            continue
-        if OmegaConf.select(config, key, default=_MISSING) is _MISSING:
-            parent = key.rsplit(".", 1)[0] if "." in key else ""
-            node = OmegaConf.select(config, parent) if parent else config
-            known = ", ".join(sorted(map(str, node))) if node is not None else "none"
-            raise InputError(key, override.value(), f"is no setting; known here: {known}")
-        OmegaConf.update(config, key, override.value())
-    return config
-
-
-_MISSING = object()
-
-
-def _key(override: str) -> str:
-    return override.split("=", 1)[0].lstrip("+~")
-
-
-def _known_choice(override: str) -> str:
-    """Check a group choice, and forgive its case (MB, 1B, LP, AG)."""
-    key, _, value = override.partition("=")
-    group = key.lstrip("+")
-    if group not in (*GROUPS, "experiment"):
-        return override
-    known = sorted(path.stem for path in (conf_dir() / group).glob("*.yaml"))
-    for name in known:
-        if value.strip("'\"").lower() == name:
-            return f"{key}={name}"
-    raise InputError(group, value, f"must be one of {', '.join(known)}")
-
-
-def _settings(config: Any) -> Settings:
-    from omegaconf import OmegaConf
-
-    content = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(content, dict)
-    values = {str(key): value for key, value in content.items() if key != "grid"}
-    for name in ("x_eps", "y_eps"):
-        if isinstance(values[name], str) and values[name].lower() in ("inf", ".inf"):
-            values[name] = math.inf
-    known = {f.name for f in fields(Settings)}
-    for key, value in values.items():
-        if key not in known:
-            raise InputError(key, value, f"is no setting; known: {', '.join(sorted(known))}")
-    return Settings(**values)
-
-
-def _one_line(error: Exception, overrides: Iterable[str]) -> InputError:
-    reason = " ".join(str(error).split())
-    return InputError("overrides", " ".join(overrides), f"not understood: {reason}")

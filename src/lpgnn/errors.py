@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 
 class InputError(ValueError):
-    """Bad input, told in one line: the setting, its value, and what is allowed.
+    """Bad input, reported in one line: the setting, its value, and what is allowed.
 
     Entry points print the message without a stack trace and exit with code 2.
     """
@@ -26,5 +26,5 @@ def exit_code(work: Callable[[], int]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; finished runs are kept, the same command goes on", file=sys.stderr)
+        print("interrupted; finished runs are kept; rerun to resume", file=sys.stderr)
         return 130

@@ -1,15 +1,13 @@
 """Random streams: one independent generator for each (seed, repeat, purpose)."""
 
 import hashlib
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 
-Purpose = Literal["split", "features", "labels", "weights", "dropout", "graph"]
-
 
 def derive_generator(
-    seed: int, repeat: int, purpose: Purpose, device: torch.device | str = "cpu"
+    seed: int, repeat: int, purpose: str, device: torch.device | str = "cpu"
 ) -> torch.Generator:
     """Return the generator of one purpose of one repeat.
 
@@ -20,3 +18,14 @@ def derive_generator(
     generator = torch.Generator(device=device)
     generator.manual_seed(int.from_bytes(digest[:8], "little", signed=True))
     return generator
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The random streams of one repeat, one for each purpose."""
+
+    seed: int
+    repeat: int
+
+    def generator(self, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
+        return derive_generator(self.seed, self.repeat, purpose, device)

@@ -1,30 +1,43 @@
-"""``python -m lpgnn.run``: one private training, or with ``-m`` a grid of them."""
+"""``python -m lpgnn.run``: one private training, or a grid of them."""
 
 import argparse
+import json
 import math
 import sys
+import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from lpgnn.config import Configuration, Settings, compose_settings
+from lpgnn.composition import Point, expand
+from lpgnn.config import KINDS, Configuration, Settings, facts_of
+from lpgnn.data import Dataset
+from lpgnn.describe import describe, label
+from lpgnn.engine import Measures
 from lpgnn.errors import InputError, exit_code
-from lpgnn.results import RowStore, Summary, summarise
-from lpgnn.results.costs import CostModel
-from lpgnn.sweep import (
-    RUNS_ON_CPU,
-    RUNS_ON_GPU,
-    Failure,
-    Place,
+from lpgnn.kernels import Backend
+from lpgnn.learners import RULES
+from lpgnn.rows import Row, RowStore, Summary, summarise
+from lpgnn.sweeps import (
+    CostModel,
+    Execution,
     describe_error,
     missing_repeats,
     plan_tasks,
     run_tasks,
 )
+from lpgnn.sweeps.tasks import RUNS_ON_CPU, RUNS_ON_GPU, Part
 
 USAGE = """\
-Overrides are Hydra's: dataset=cora x_eps=0.1 backbone=gat ...; with -m comma-separated values
-make a grid, and +experiment=NAME adds an experiment of the paper.  conf/config.yaml lists all keys.
+Overrides are Hydra's: dataset=cora x_eps=0.1 backbone=gat ...; with -m comma-separated values make
+a grid, and +experiment=NAME[,NAME] runs the grids of experiments.  conf/config.yaml lists all keys.
 Exit codes: 0 done, 1 a configuration failed, 2 bad input, 130 interrupted."""
+
+# Settings that hold for a whole sweep.
+_SHARED = (
+    *("results_dir", "data_dir", "device", "kernels", "selection", "metric", "metrics"),
+    *("save", "force"),
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,157 +48,217 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("-m", "--multirun", action="store_true", help="run a grid")
-    parser.add_argument("--dry-run", action="store_true", help="say what there is to do, and stop")
-    parser.add_argument("--workers", type=int, help="processes (default: one a core)")
+    parser.add_argument("--dry-run", action="store_true", help="show what there is to do, and stop")
+    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
+    add_config_dir(parser)
     parser.add_argument("overrides", nargs="*", help="KEY=VALUE", metavar="OVERRIDE")
     options = parser.parse_intermixed_args(arguments)
     return exit_code(lambda: _run(options))
 
 
+def add_config_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config-dir",
+        type=Path,
+        action="append",
+        default=[],
+        help="a folder with YAML files of your own, laid out like conf/; may be repeated",
+    )
+
+
 def _run(options: argparse.Namespace) -> int:
-    if options.workers is not None and options.workers < 1:
-        raise InputError("--workers", options.workers, "must be a whole number >= 1")
-    settings = compose_settings(options.overrides, multirun=options.multirun)
-    if settings[0].task != "train":
-        return run_other_task(
-            settings, options.overrides, workers=options.workers, dry_run=options.dry_run
-        )
-    return run(settings, workers=options.workers, dry_run=options.dry_run)
+    points = expand(options.overrides, multirun=options.multirun, config_dirs=options.config_dir)
+    return run(points, workers=options.workers, dry_run=options.dry_run)
 
 
-def run(settings: Sequence[Settings], *, workers: int | None, dry_run: bool = False) -> int:
-    """Compute what is missing of the settings and summarise all of it."""
+def run(points: Sequence[Point], *, workers: int | None, dry_run: bool = False) -> int:
+    """Compute what is missing of the points and summarise all of it."""
+    settings = [point.settings for point in points]
     first = settings[0]
-    for name in ("results_dir", "data_dir", "device", "selection", "force"):
+    for name in _SHARED:
         values = list(dict.fromkeys(str(getattr(one, name)) for one in settings))
         if len(values) > 1:
             raise InputError(name, ",".join(values), "must be one value for the whole grid")
-    store = RowStore(first.results_dir)
+    store = RowStore(first.results_path)
+    resolved, stopped = _resolve(points, fetch=not dry_run)
     wanted: dict[str, tuple[Configuration, Settings]] = {}
-    for one in sorted(settings, key=lambda one: -one.repeats):  # of the same run, most repeats
-        configuration = one.resolve()
-        wanted.setdefault(configuration.identity, (configuration, one))
-    place = Place(Path(first.data_dir), Path(first.results_dir), first.device, workers)
-    rows = [r for name in {c.dataset.name for c, _ in wanted.values()} for r in store.read(name)]
-    costs = CostModel(rows)
+    for configuration, one in sorted(resolved, key=lambda pair: -pair[1].repeats):
+        wanted.setdefault(configuration.identity, (configuration, one))  # the most repeats
     work = [
-        (configuration, missing_repeats(configuration, one.repeats, store, force=one.force))
+        (
+            configuration,
+            missing_repeats(
+                configuration,
+                one.repeats,
+                store,
+                metric=one.metric,
+                save=one.outputs,
+                force=one.force,
+            ),
+        )
         for configuration, one in wanted.values()
     ]
+    execution = Execution(
+        first.data_path,
+        first.results_path,
+        first.device,
+        first.kernels,
+        workers,
+        Measures(first.metrics, first.outputs, store),
+    )
+    print(*_outdated(work, store), sep="", end="")
+    rows = [r for name in {c.dataset.name for c, _ in wanted.values()} for r in store.read(name)]
+    costs = CostModel(rows)
     together = RUNS_ON_CPU
     if any(repeats for _, repeats in work) and not dry_run:
-        from lpgnn.experiment import pick_device
-
-        # A wrong device is said before the work, not by each worker.
-        together = RUNS_ON_GPU if pick_device(first.device).type == "cuda" else RUNS_ON_CPU
-    tasks = plan_tasks(work, costs, place.worker_count(), together)
+        # A wrong device is reported before the work, not by each worker.
+        backend = Backend.choose(first.device, first.kernels)
+        together = RUNS_ON_GPU if backend.device.type == "cuda" else RUNS_ON_CPU
+    tasks = plan_tasks(work, costs, execution.worker_count(), together)
     if dry_run:
         done = sum(not repeats for _, repeats in work)
-        busy = min(place.worker_count(), len(tasks)) or 1
+        busy = min(execution.worker_count(), len(tasks)) or 1
         seconds = sum(costs.seconds(task) for task in tasks) / busy
         print(f"{len(work)} configurations, {done} done, {len(work) - done} to do, ", end="")
         print(f"about {_duration(seconds)} on {busy} worker{'s' if busy > 1 else ''}")
-        return 0
-    store.check_writable()
+        _print_stopped(stopped)
+        return 1 if stopped else 0
     if len(wanted) == 1:
-        from lpgnn.plan import describe
-
-        print(describe(work[0][0], first, missing=work[0][1]))
-    failures = run_tasks(tasks, place, costs=costs) if tasks else []
+        ((configuration, repeats),) = work
+        ((_, one),) = wanted.values()
+        print(describe(configuration, done=one.repeats - len(repeats), repeats=one.repeats))
+    failures = []
+    if tasks:
+        store.check_writable()
+        failures = run_tasks(tasks, execution, costs=costs)
+    elif len(wanted) > 1:
+        print(f"nothing to compute: all {len(work)} configurations are done")
     broken = print_summaries([(c, one) for c, one in wanted.values()], store)
-    _print_failures(failures)
-    if failures and len(wanted) == 1 and isinstance(failures[0].error, InputError):
+    stopped += [Stopped(label(f.configuration), f.error, f.details) for f in failures]
+    _print_stopped(stopped)
+    if failures and len(points) == 1 and isinstance(failures[0].error, InputError):
         return 2
-    return 1 if failures or broken else 0
+    return 1 if stopped or broken else 0
 
 
-def run_other_task(
-    settings: Sequence[Settings],
-    overrides: Sequence[str],
-    *,
-    workers: int | None,
-    dry_run: bool,
-) -> int:
-    """The experiments that are no grid of trainings."""
-    first = settings[0]
-    if dry_run:
-        print(f"task {first.task} for {len(settings)} settings; how long it takes is not estimated")
-        return 0
-    if first.task == "convexity":
-        from lpgnn.report import write_convexity
+@dataclass(frozen=True)
+class Stopped:
+    """A run that could not be computed, and why."""
 
-        print(f"f(z) = z coth^2(z / 2): {write_convexity(first.results_dir)}")
-    for configuration in {s.resolve().dataset: s.resolve() for s in settings}.values():
-        if first.task == "statistics":
-            from lpgnn.data import statistics
-            from lpgnn.experiment import load_dataset
-            from lpgnn.report import record_statistics
+    name: str
+    error: Exception
+    details: str
 
-            RowStore(first.results_dir).check_writable()
-            graph = load_dataset(configuration, first.data_dir)
-            record_statistics({graph.name: statistics(graph)}, first.results_dir)
-            print(f"{graph.name}: {statistics(graph)}")
-        elif first.task == "tuning":
-            from lpgnn.tune import tune
 
-            others = [text for text in overrides if not text.startswith("dataset=")]
-            tune([*others, f"dataset={configuration.dataset.name}"], workers=workers)
-    return 0
+def _resolve(
+    points: Sequence[Point], *, fetch: bool
+) -> tuple[list[tuple[Configuration, Settings]], list[Stopped]]:
+    """The points' configurations, and the points whose graph cannot be loaded.
+
+    A graph that cannot be loaded stops no other run of a grid; a wrong setting stops all.
+    """
+    found: list[tuple[Configuration, Settings]] = []
+    stopped: list[Stopped] = []
+    unusable: dict[str, tuple[Exception, str]] = {}  # by dataset: each is tried once
+    for point in points:
+        dataset = point.settings.component("dataset")
+        assert isinstance(dataset, Dataset)
+        if repr(dataset) not in unusable:
+            try:
+                facts_of(dataset, point.settings.data_path, fetch=fetch)
+            except Exception as error:  # a user's own loader may raise anything
+                if isinstance(error, InputError) and len(points) == 1:
+                    raise
+                unusable[repr(dataset)] = (error, traceback.format_exc())
+        if repr(dataset) in unusable:
+            name = " ".join(f"{key}={value}" for key, value in point.keys.items())
+            stopped.append(Stopped(name or dataset.name, *unusable[repr(dataset)]))
+        else:
+            found.append((point.settings.resolve(fetch=fetch), point.settings))
+    return found, stopped
+
+
+def _outdated(work: Sequence[Part], store: RowStore) -> list[str]:
+    """A line for every group of rows that look like wanted ones but no longer count.
+
+    They agree in every name and value, and differ in what is behind them: the graph, or the
+    source of a component.
+    """
+    lines: dict[str, int] = {}
+    by_dataset: dict[str, dict[tuple[str, ...], list[Row]]] = {}
+    for configuration, missing in work:
+        if not missing:
+            continue
+        dataset = configuration.dataset.name
+        if dataset not in by_dataset:
+            index = by_dataset[dataset] = {}
+            for row in store.read(dataset):
+                index.setdefault(_named_values(row), []).append(row)
+        columns = {key: str(value) for key, value in configuration.columns().items()}
+        for row in by_dataset[dataset].get(_named_values(columns), []):
+            if row["id"] != configuration.identity and (reason := _what_changed(row, columns)):
+                lines[reason] = lines.get(reason, 0) + 1
+    return [f"{count} earlier rows no longer count: {reason}\n" for reason, count in lines.items()]
+
+
+def _named_values(columns: dict[str, str]) -> tuple[str, ...]:
+    names = (*KINDS, "x_eps", "y_eps", "learning_rate", "weight_decay", "dropout")
+    return tuple(columns[name] for name in (*names, "max_epochs", "hidden_dim", "split", "seed"))
+
+
+def _what_changed(row: dict[str, str], columns: dict[str, str]) -> str:
+    """What a row was computed from that is different now; empty for any other difference."""
+    before, now = json.loads(row["options"] or "{}"), json.loads(columns["options"])
+    changed = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
+    if any(not key.endswith(".source") for key in changed):
+        return ""
+    sources = [f"the source of {key.removesuffix('.source')} has changed" for key in changed]
+    if row["fingerprint"] != columns["fingerprint"]:
+        found = f"{row['fingerprint']}, now {columns['fingerprint']}"
+        sources.append(f"{columns['dataset']} was another graph (fingerprint {found})")
+    return " and ".join(sorted(sources)) or "they belong to another version of the science"
 
 
 def print_summaries(wanted: Sequence[tuple[Configuration, Settings]], store: RowStore) -> int:
     """Print mean and CI of every configuration; return how many of their rows failed."""
-    by_id: dict[str, list[dict[str, str]]] = {}
-    for name in {configuration.dataset.name for configuration, _ in wanted}:
-        for row in store.read(name):
-            by_id.setdefault(row["id"], []).append(row)
     broken = 0
     for configuration, one in wanted:
-        rows = [r for r in by_id.get(configuration.identity, []) if int(r["repeat"]) < one.repeats]
+        finished = store.finished(configuration.dataset.name, configuration.identity)
+        rows = [row for repeat, row in sorted(finished.items()) if repeat < one.repeats]
         failed = [r for r in rows if r["status"] != "ok"]
         broken += len(failed)
         for row in failed:
             print(f"{label(configuration)} repeat {row['repeat']} {row['status']}")
         if rows:
-            mine, other = (one.selection, "released" if one.selection == "paper" else "paper")
-            print(
-                f"{label(configuration)}: test accuracy {summary_of(rows, mine)} "
-                f"({mine} rule; {other} rule {summary_of(rows, other)}; {len(rows)} repeats)"
+            others = [rule for rule in RULES if rule != one.selection]
+            beside = "; ".join(
+                f"{rule} rule {summary_of(rows, rule, one.metric)}" for rule in others
             )
-    print(f"rows: {store.folder}")
+            count = f"; {len(rows)} repeats" if len(rows) > 1 else ""
+            print(
+                f"{label(configuration)}: test {one.metric} "
+                f"{summary_of(rows, one.selection, one.metric)} "
+                f"({one.selection} rule; {beside}{count})"
+            )
+    print(f"rows: {store.results_dir}")
     return broken
 
 
-def summary_of(rows: Sequence[dict[str, str]], selection: str) -> Summary:
-    return summarise([float(r[f"{selection}/test/acc"]) for r in rows if r["status"] == "ok"])
+def summary_of(rows: Sequence[Row], rule: str, metric: str = "acc") -> Summary:
+    return summarise([float(r[f"{rule}/test/{metric}"]) for r in rows if r["status"] == "ok"])
 
 
-def label(configuration: Configuration) -> str:
-    """A configuration in a few words."""
-    c = configuration
-    learner = " ".join([c.learner.name, *(str(value) for _, value in c.learner.options)])
-    if c.learner.name == "propagation":
-        return f"{c.dataset.name} labels only y_eps={c.y_eps:g} {learner}"
-    reports = c.mechanism.name if c.feature == "raw" else c.feature
-    if c.conditioning != "none":
-        reports += f" conditioned by {c.conditioning}"
-    return (
-        f"{c.dataset.name} {c.backbone.name} {reports} x_eps={c.x_eps:g} y_eps={c.y_eps:g} "
-        f"{learner} K={c.x_steps},{c.y_steps}"
-    )
-
-
-def _print_failures(failures: Sequence[Failure]) -> None:
-    """Each error once, with the configurations that it stopped."""
-    by_text: dict[str, list[Failure]] = {}
-    for failure in failures:
-        by_text.setdefault(describe_error(failure.error), []).append(failure)
-    for text, stopped in by_text.items():
-        names = list(dict.fromkeys(label(failure.configuration) for failure in stopped))
+def _print_stopped(stopped: Sequence[Stopped]) -> None:
+    """Each error once, with the runs that it stopped."""
+    by_text: dict[str, list[Stopped]] = {}
+    for one in stopped:
+        by_text.setdefault(describe_error(one.error), []).append(one)
+    for text, alike in by_text.items():
+        names = list(dict.fromkeys(one.name for one in alike))
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         print(f"error: {text} ({names[0]}{more})", file=sys.stderr)
-        if not isinstance(stopped[0].error, InputError) and stopped[0].details:
-            print(stopped[0].details, file=sys.stderr)
+        if not isinstance(alike[0].error, InputError) and alike[0].details:
+            print(alike[0].details, file=sys.stderr)
 
 
 def _duration(seconds: float) -> str:

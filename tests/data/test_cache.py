@@ -95,8 +95,9 @@ def missing_array(path: Path) -> None:
 def old_version(path: Path) -> None:
     arrays = dict(np.load(path))
     header = str(arrays["header"])
-    assert '"format_version": 1' in header
-    arrays["header"] = np.array(header.replace('"format_version": 1', '"format_version": 0'))
+    version = f'"format_version": {cache.FORMAT_VERSION}'
+    assert version in header
+    arrays["header"] = np.array(header.replace(version, '"format_version": 0'))
     np.savez(path, **arrays)
 
 

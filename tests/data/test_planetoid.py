@@ -128,16 +128,20 @@ def test_wrong_content_is_refused(tmp_path: Path, part: str, content: Any, messa
 
 
 CONTENT = "31\t1\t0\t0\tTheory\n7\t0\t1\t1\tAgents\n12\t0\t1\t0\tTheory\n"
+PAPERS, SUBJECTS = ("12", "31", "7"), ("Theory", "Agents")
 
 
-def test_cora_text_files(tmp_path: Path) -> None:
+def test_cora_text_files_are_numbered_like_the_pickles(tmp_path: Path) -> None:
     (tmp_path / "cora.content").write_text(CONTENT)
     (tmp_path / "cora.cites").write_text("31\t7\n7\t31\n7\t12\n12\t12\n")
-    graph = read_cora_text(tmp_path)
-    assert graph.topology.edge_index().tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
-    assert graph.labels.tolist() == [1, 0, 1]  # alphabetical: Agents, Theory
+    graph = read_cora_text(tmp_path, PAPERS, SUBJECTS)
+    assert graph.topology.edge_index().tolist() == [[0, 1, 2, 2], [2, 2, 0, 1]]
+    assert graph.labels.tolist() == [0, 0, 1]
     assert graph.features is not None
-    assert torch.equal(graph.features.to_dense(), torch.tensor([[1.0, 0, 0], [0, 1, 1], [0, 1, 0]]))
+    assert torch.equal(graph.features.to_dense(), torch.tensor([[0.0, 1, 0], [1, 0, 0], [0, 1, 1]]))
+    reversed_lines = "".join(reversed(CONTENT.splitlines(keepends=True)))
+    (tmp_path / "cora.content").write_text(reversed_lines)
+    assert read_cora_text(tmp_path, PAPERS, SUBJECTS).fingerprint == graph.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -145,6 +149,8 @@ def test_cora_text_files(tmp_path: Path) -> None:
     [
         (CONTENT[:-9], "31\t7\n", "cora.content"),
         ("31\t1\tTheory\n31\t0\tAgents\n", "31\t31\n", "cora.content"),
+        (CONTENT.replace("12", "13"), "31\t7\n", "cora.content: must hold the 3 papers"),
+        (CONTENT.replace("Agents", "Robots"), "31\t7\n", "3 papers and 2 subjects"),
         (CONTENT, "31\n", "cora.cites"),
         (CONTENT, "", "cora.cites"),
         (CONTENT, "31\t8\n", "paper 8"),
@@ -156,4 +162,4 @@ def test_damaged_text_files_are_named(
     (tmp_path / "cora.content").write_text(content)
     (tmp_path / "cora.cites").write_text(cites)
     with pytest.raises(InputError, match=message):
-        read_cora_text(tmp_path)
+        read_cora_text(tmp_path, PAPERS, SUBJECTS)

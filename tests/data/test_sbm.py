@@ -1,5 +1,6 @@
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -53,6 +54,20 @@ def test_same_seed_same_graph_and_seed_zero_is_a_seed() -> None:
     assert len(set(prints)) == 3
     torch.manual_seed(5)  # the global stream is not used
     assert SMALL.generate().fingerprint == prints[0]
+
+
+def test_it_is_a_dataset_whose_fields_are_its_options(tmp_path: Path) -> None:
+    graph = SMALL.load(tmp_path / "absent")
+    assert (graph.name, SMALL.name, graph.num_nodes) == ("sbm", "sbm", 400)
+    assert not (tmp_path / "absent").exists()
+    assert SMALL.facts is None
+    assert SMALL.options() == {field.name: getattr(SMALL, field.name) for field in fields(SMALL)}
+    assert SMALL.identity != replace(SMALL, seed=1).identity
+
+
+def test_whole_numbers_and_decimals_are_one_identity() -> None:
+    whole = replace(SMALL, average_degree=4, homophily=1)
+    assert repr(whole.identity) == repr(replace(SMALL, average_degree=4.0, homophily=1.0).identity)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.81, 0.95, 1.0])
@@ -157,7 +172,7 @@ def test_default_is_about_as_hard_as_cora(
 def test_bad_settings_are_named(setting: str, value: object) -> None:
     # mypy cannot see the type of a field by its name.
     with pytest.raises(InputError, match=rf"^dataset\.{setting}={value}: "):
-        replace(SMALL, **{setting: value}).generate()  # type: ignore[arg-type]
+        replace(SMALL, **{setting: value})  # type: ignore[arg-type]
 
 
 def test_too_dense_a_graph_is_refused() -> None:

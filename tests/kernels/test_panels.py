@@ -7,7 +7,7 @@ import torch
 from lpgnn.kernels import panels
 from lpgnn.kernels.panels import COLUMNS, ROWS, panels_times, panels_transposed_times
 from lpgnn.kernels.products import Floats
-from lpgnn.propagation.features import PanelMatrix
+from lpgnn.propagation.compiled import PanelMatrix
 from propagation.graphs import CPU
 
 from .arrays import Doubles, Output, assert_sums, fenced, normal

@@ -5,9 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lpgnn.kernels import Backend
 from lpgnn.kernels.selu import ALPHA, SCALE
 from lpgnn.models.activation import selu
-from propagation.graphs import seeded
+from propagation.graphs import both_backends, seeded
 
 R, N = 2, 13
 
@@ -39,28 +40,31 @@ def test_the_constants_are_torchs() -> None:
     assert ends.tolist() == [SCALE, pytest.approx(-SCALE * ALPHA, rel=1e-15)]
 
 
+@both_backends
 @widths
-def test_values_and_gradients(width: int) -> None:
+def test_values_and_gradients(width: int, backend: Backend) -> None:
     x, bias = inputs(width)
     grad = torch.randn(R, N, width, generator=seeded(3))
-    check(x, bias, selu(x.clone(), bias), grad)
+    check(x, bias, selu(x.clone(), bias, backend), grad)
 
 
+@both_backends
 @widths
-def test_the_input_is_overwritten(width: int) -> None:
+def test_the_input_is_overwritten(width: int, backend: Backend) -> None:
     x, bias = inputs(width)
     mixed = x.detach().clone()
-    out = selu(mixed, bias.detach())
+    out = selu(mixed, bias.detach(), backend)
     assert out.data_ptr() == mixed.data_ptr()
     assert not torch.equal(mixed, x)
 
 
+@both_backends
 @widths
-def test_strided_gradients_and_biases(width: int) -> None:
+def test_strided_gradients_and_biases(width: int, backend: Backend) -> None:
     x, _ = inputs(width)
     bias = torch.randn(width, R, generator=seeded(2)).t().requires_grad_()
     grad = torch.randn(R, 1, width, generator=seeded(3)).expand(R, N, width)
-    check(x, bias, selu(x.clone(), bias), grad)
+    check(x, bias, selu(x.clone(), bias, backend), grad)
 
 
 def test_the_check_rejects_broken_units() -> None:
@@ -77,13 +81,14 @@ def test_the_check_rejects_broken_units() -> None:
             check(x, bias, broken, grad)
 
 
+@both_backends
 @pytest.mark.parametrize("width", [16, 32])
-def test_the_ends_and_the_middle(width: int) -> None:
+def test_the_ends_and_the_middle(width: int, backend: Backend) -> None:
     ends = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan])
     x = torch.zeros(1, 2, width)
     x[0, 1, :5] = ends
     x.requires_grad_()
-    out = selu(x.clone(), torch.zeros(1, width))
+    out = selu(x.clone(), torch.zeros(1, width), backend)
     (d_x,) = torch.autograd.grad(out.sum(), x)
     torch.testing.assert_close(out.detach()[0, 1, :5], F.selu(ends), equal_nan=True)
     below = SCALE * ALPHA

@@ -7,7 +7,7 @@ import torch
 from lpgnn.kernels import signs
 from lpgnn.kernels.products import Floats
 from lpgnn.kernels.signs import PAIR, Codes, signs_times, signs_transposed_times
-from lpgnn.propagation.matrices import SignMatrix
+from lpgnn.propagation.compiled import SignMatrix
 
 from .arrays import Doubles, Output, assert_sums, fenced, normal
 

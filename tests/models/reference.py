@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from lpgnn.data.graph import Topology
-from lpgnn.models import GAT, GCN, Backbone, GraphSAGE, Weights
+from lpgnn.kernels import Backend
+from lpgnn.models import GAT, GCN, Backbone, GraphSAGE, Network, Shape, Weights
+from lpgnn.propagation import PreparedGraph
 
 from .pyg import GATConv, GCNConv, SAGEConv
 
@@ -17,9 +19,11 @@ KINDS: tuple[Kind, ...] = ("gcn", "sage", "gat")
 HEADS = 4
 
 
-def build(kind: Kind, topology: Topology, d: int, h: int, c: int) -> Backbone:
-    kinds: dict[Kind, type[Backbone]] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
-    return kinds[kind](topology, d, h, c)
+BACKBONES: dict[Kind, Backbone] = {"gcn": GCN(), "sage": GraphSAGE(), "gat": GAT(HEADS)}
+
+
+def build(kind: Kind, topology: Topology, d: int, h: int, c: int, backend: Backend) -> Network:
+    return BACKBONES[kind].build(Shape(d, h, c), PreparedGraph(topology, backend))
 
 
 class Reference:
@@ -74,10 +78,10 @@ class Reference:
 
 
 def run_weights(
-    backbone: Backbone, *, generator: torch.Generator, bias_scale: float = 0.3
+    network: Network, *, generator: torch.Generator, bias_scale: float = 0.3
 ) -> Weights:
     """Initial weights of a run, with biases that are not zero."""
-    weights = backbone.initial_weights(generator=generator)
+    weights = network.initial_weights(generator=generator)
     return {
         name: bias_scale * torch.randn(w.shape, generator=generator) if "bias" in name else w
         for name, w in weights.items()

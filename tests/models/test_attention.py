@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from collections.abc import Callable
 
 import pytest
 import torch
@@ -10,10 +9,19 @@ from torch.func import functional_call
 
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.models import attention
-from lpgnn.models.attention import AttentionPattern, _Attend, attend
+from lpgnn.kernels import Backend
+from lpgnn.models.attention import attend
+from lpgnn.propagation import AttentionPattern, attention_pattern
 from lpgnn.propagation.matrices import torch_csr
-from propagation.graphs import CPU, adjacency, path_and_isolated, random_topology, seeded
+from propagation.graphs import (
+    CPU,
+    NUMBA,
+    adjacency,
+    both_backends,
+    path_and_isolated,
+    random_topology,
+    seeded,
+)
 
 from .pyg import GATConv
 
@@ -30,9 +38,12 @@ def test_the_first_use_in_a_process_warns_of_nothing() -> None:
     program = (
         "import torch\n"
         "from lpgnn.data.graph import Topology\n"
-        "from lpgnn.models.attention import AttentionPattern, attend\n"
+        "from lpgnn.kernels import Backend\n"
+        "from lpgnn.models.attention import attend\n"
+        "from lpgnn.propagation import AttentionPattern\n"
         "topology = Topology.from_edges(2, torch.tensor([[0], [1]]))\n"
-        "pattern = AttentionPattern.from_topology(topology, torch.device('cpu'))\n"
+        "backend = Backend(torch.device('cpu'), compiled=True)\n"
+        "pattern = AttentionPattern.from_topology(topology, backend)\n"
         "attend(pattern, torch.zeros(1, 2), torch.zeros(1, 2), torch.zeros(1, 2, 1))\n"
     )
     command = [sys.executable, "-W", "error::UserWarning", "-c", program]
@@ -54,21 +65,9 @@ def inputs(scale: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
     return source.requires_grad_(), target.requires_grad_(), value.requires_grad_()
 
 
-def torch_attend(
-    pattern: AttentionPattern, source: Tensor, target: Tensor, value: Tensor
-) -> Tensor:
-    """What ``attend`` does on a GPU."""
-    rows = source.flatten(), target.flatten(), value.flatten(0, 1)
-    out = _Attend.apply(*rows, pattern.folded(len(value)))
-    return out.view(value.shape)  # type: ignore[no-any-return]
-
-
-Head = Callable[[AttentionPattern, Tensor, Tensor, Tensor], Tensor]
-both_paths = pytest.mark.parametrize("head", [attend, torch_attend])
-
-
-def test_attention_by_hand() -> None:
-    pattern = AttentionPattern.from_topology(path_and_isolated(), CPU)
+@both_backends
+def test_attention_by_hand(backend: Backend) -> None:
+    pattern = AttentionPattern.from_topology(path_and_isolated(), backend)
     source = torch.tensor([[1.0, -1.0, 0.0, 2.0]])
     target = torch.tensor([[0.5, 0.0, -0.5, 1.0]])
     value = torch.tensor([[[1.0], [10.0], [100.0], [1000.0]]])
@@ -85,13 +84,15 @@ def test_attention_by_hand() -> None:
     torch.testing.assert_close(out[0, :, 0], torch.tensor([row0, row1, row2, 1000.0]))
 
 
-@both_paths
+@both_backends
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
-def test_attention_equals_the_dense_formula_and_its_gradients(scale: float, head: Head) -> None:
+def test_attention_equals_the_dense_formula_and_its_gradients(
+    scale: float, backend: Backend
+) -> None:
     topology = random_topology(N)
-    pattern = AttentionPattern.from_topology(topology, CPU)
+    pattern = AttentionPattern.from_topology(topology, backend)
     given = inputs(scale)
-    out = head(pattern, *given)
+    out = attend(pattern, *given)
     grad = torch.randn(out.shape, generator=seeded(4))
     gradients = torch.autograd.grad(out, given, grad)
     doubles = tuple(t.detach().double().requires_grad_() for t in given)
@@ -103,10 +104,11 @@ def test_attention_equals_the_dense_formula_and_its_gradients(scale: float, head
         torch.testing.assert_close(actual.double(), gradient, rtol=1e-4, atol=1e-5)
 
 
-def test_attention_equals_gatconv() -> None:
+@both_backends
+def test_attention_equals_gatconv(backend: Backend) -> None:
     """With the identity for its projection, GATConv's scores are the two inner products."""
     topology = random_topology(N)
-    pattern = AttentionPattern.from_topology(topology, CPU)
+    pattern = AttentionPattern.from_topology(topology, backend)
     layer = GATConv(WIDTH, WIDTH, heads=1, bias=False)
     for run in range(R):
         value = torch.randn(N, WIDTH, generator=seeded(run), requires_grad=True)
@@ -126,17 +128,17 @@ def test_attention_equals_gatconv() -> None:
         torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-4)
 
 
-@both_paths
-def test_huge_scores_neither_overflow_nor_divide_by_zero(head: Head) -> None:
+@both_backends
+def test_huge_scores_neither_overflow_nor_divide_by_zero(backend: Backend) -> None:
     """Scores of +-1e4 on whole thousands: gaps are exact, so the dense formula holds exactly."""
     topology = random_topology(N)
-    pattern = AttentionPattern.from_topology(topology, CPU)
+    pattern = AttentionPattern.from_topology(topology, backend)
     source = (1e3 * torch.randint(-10, 11, (R, N), generator=seeded(1))).requires_grad_()
     target = (1e3 * torch.randint(-10, 11, (R, N), generator=seeded(2))).requires_grad_()
     value = torch.randn(R, N, WIDTH, generator=seeded(3), requires_grad=True)
     assert float(source.detach().abs().max()) == 1e4
     given = (source, target, value)
-    out = head(pattern, *given)
+    out = attend(pattern, *given)
     grad = torch.randn(out.shape, generator=seeded(4))
     gradients = torch.autograd.grad(out, given, grad)
     doubles = tuple(t.detach().double().requires_grad_() for t in given)
@@ -147,17 +149,19 @@ def test_huge_scores_neither_overflow_nor_divide_by_zero(head: Head) -> None:
         torch.testing.assert_close(actual.double(), gradient, rtol=1e-4, atol=1e-4)
 
 
+@both_backends
 @pytest.mark.parametrize("shift", [-1e4, 1e4, -1e30, 1e30])
-def test_weights_sum_to_one_wherever_the_scores_lie(shift: float) -> None:
-    pattern = AttentionPattern.from_topology(random_topology(N), CPU)
+def test_weights_sum_to_one_wherever_the_scores_lie(shift: float, backend: Backend) -> None:
+    pattern = AttentionPattern.from_topology(random_topology(N), backend)
     source, target, _ = inputs()
     out = attend(pattern, source.detach() + shift, target.detach(), torch.ones(R, N, WIDTH))
     torch.testing.assert_close(out, torch.ones(R, N, WIDTH))
 
 
-def test_strided_values_and_gradients() -> None:
+@both_backends
+def test_strided_values_and_gradients(backend: Backend) -> None:
     topology = random_topology(N)
-    pattern = AttentionPattern.from_topology(topology, CPU)
+    pattern = AttentionPattern.from_topology(topology, backend)
     source, target, _ = inputs()
     value = torch.randn(R, WIDTH, N, generator=seeded(3)).transpose(1, 2).requires_grad_()
     out = attend(pattern, source, target, value)
@@ -168,15 +172,15 @@ def test_strided_values_and_gradients() -> None:
     torch.testing.assert_close(actual, wanted, rtol=1e-4, atol=1e-5)
 
 
-@both_paths
+@both_backends
 @pytest.mark.parametrize("width", [4, 7, 8, 16])
-def test_padded_and_whole_widths(width: int, head: Head) -> None:
+def test_padded_and_whole_widths(width: int, backend: Backend) -> None:
     """Compiled loops want columns in sixteens, the sampled product of torch's path in eights."""
     topology = random_topology(N)
-    pattern = AttentionPattern.from_topology(topology, CPU)
+    pattern = AttentionPattern.from_topology(topology, backend)
     source, target, _ = inputs()
     value = torch.randn(R, N, width, generator=seeded(3)).requires_grad_()
-    out = head(pattern, source, target, value)
+    out = attend(pattern, source, target, value)
     grad = torch.randn(out.shape, generator=seeded(4))
     actual = torch.autograd.grad(out, (source, target, value), grad)
     expected = dense_attention(topology, source, target, value)
@@ -188,21 +192,22 @@ def test_padded_and_whole_widths(width: int, head: Head) -> None:
 def test_how_many_runs_share_a_call_changes_no_bit(
     together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pattern = AttentionPattern.from_topology(random_topology(N), CPU)
+    pattern = AttentionPattern.from_topology(random_topology(N), NUMBA)
     given = inputs()
     grad = torch.randn(R, N, WIDTH, generator=seeded(4))
-    usual = attend(pattern, *given)
-    expected = torch.autograd.grad(usual, given, grad)
-    monkeypatch.setattr(attention, "_CHUNK_ENTRIES", together * pattern.columns.numel())
+    alone = attend(pattern, *given)
+    expected = torch.autograd.grad(alone, given, grad)
+    monkeypatch.setattr(attention_pattern, "_CHUNK_ENTRIES", together * pattern.columns.numel())
     assert len(list(pattern.chunks(R))) == -(-R // together)
     out = attend(pattern, *given)
-    assert torch.equal(out, usual)
+    assert torch.equal(out, alone)
     actual = torch.autograd.grad(out, given, grad)
     assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))
 
 
-def test_equal_batches_give_equal_bits() -> None:
-    pattern = AttentionPattern.from_topology(random_topology(N), CPU)
+@both_backends
+def test_equal_batches_give_equal_bits(backend: Backend) -> None:
+    pattern = AttentionPattern.from_topology(random_topology(N), backend)
     given = inputs()
     grad = torch.randn(R, N, WIDTH, generator=seeded(4))
     outs = [attend(pattern, *given) for _ in range(2)]
@@ -211,8 +216,9 @@ def test_equal_batches_give_equal_bits() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_folded_copies_are_the_blocks_of_a_diagonal() -> None:
-    pattern = AttentionPattern.from_topology(path_and_isolated(), CPU)
+@both_backends
+def test_folded_copies_are_the_blocks_of_a_diagonal(backend: Backend) -> None:
+    pattern = AttentionPattern.from_topology(path_and_isolated(), backend)
     values = torch.randn(2 * pattern.columns.numel(), generator=seeded())
     folded = pattern.folded(2)
     blocks = [pattern.matrix(half).to_dense() for half in values.chunk(2)]
@@ -224,8 +230,9 @@ def test_folded_copies_are_the_blocks_of_a_diagonal() -> None:
     assert pattern.folded(2) is folded
 
 
-def test_the_mirror_maps_each_entry_to_its_transpose() -> None:
-    pattern = AttentionPattern.from_topology(random_topology(N), CPU)
+@both_backends
+def test_the_mirror_maps_each_entry_to_its_transpose(backend: Backend) -> None:
+    pattern = AttentionPattern.from_topology(random_topology(N), backend)
     assert torch.equal(pattern.rows[pattern.mirror], pattern.columns)
     assert torch.equal(pattern.columns[pattern.mirror], pattern.rows)
     values = torch.randn(pattern.columns.numel(), generator=seeded())

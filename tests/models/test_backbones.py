@@ -5,17 +5,27 @@ import torch
 from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.models import GCN, GraphSAGE, Weights
+from lpgnn.errors import InputError
+from lpgnn.kernels import Backend
+from lpgnn.models import GAT, GCN, Dropout, GraphSAGE, Shape, TorchModule, Weights
 from lpgnn.privacy import FeatureReports
-from lpgnn.propagation import PropagatedFeatures, kprop_operator, propagated_features
-from propagation.graphs import CPU, dense_kprop, random_topology, seeded, triangle_with_tail
+from lpgnn.propagation import KProp, PreparedGraph, PropagatedFeatures
+from no_host_sync import NoHostSync
+from propagation.graphs import (
+    TORCH,
+    both_backends,
+    dense_kprop,
+    random_topology,
+    seeded,
+    triangle_with_tail,
+)
 
 from .reference import HEADS, KINDS, Kind, Reference, build, run_weights
 
 N, D, H, C, R = 30, 9, 4, 3, 3
 
 
-def sparse_input(steps: int) -> tuple[PropagatedFeatures, Tensor]:
+def sparse_input(steps: int, backend: Backend) -> tuple[PropagatedFeatures, Tensor]:
     """R runs' own reports, and P^K X' multiplied out in double precision ([R, N, d])."""
     reports, rectified = [], []
     for run in range(R):
@@ -26,7 +36,7 @@ def sparse_input(steps: int) -> tuple[PropagatedFeatures, Tensor]:
         reports.append(FeatureReports(CsrMatrix.from_dense(sent), scale, offset))
         rectified.append(scale * sent.double() + offset)
     topology = random_topology(N)
-    features = propagated_features(reports, kprop_operator(topology, "gcn", CPU), steps, CPU)
+    features = KProp(steps).features(reports, PreparedGraph(topology, backend))
     p_k: Tensor = torch.linalg.matrix_power(dense_kprop(topology), steps)
     return features, p_k @ torch.stack(rectified)
 
@@ -45,17 +55,18 @@ def assert_close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-5 * scale)
 
 
+@both_backends
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("steps", [0, 2])
-def test_backbones_equal_torch_geometric(kind: Kind, steps: int) -> None:
+def test_backbones_equal_torch_geometric(kind: Kind, steps: int, backend: Backend) -> None:
     """Values and the gradients of all weights, each run with weights of its own."""
     topology = random_topology(N)
-    backbone = build(kind, topology, D, H, C)
-    drawn = [run_weights(backbone, generator=seeded(run)) for run in range(R)]
+    network = build(kind, topology, D, H, C, backend)
+    drawn = [run_weights(network, generator=seeded(run)) for run in range(R)]
     weights = stack(drawn)
-    features, x = sparse_input(steps)
-    hidden = backbone.hidden(weights, features)
-    logits = backbone.logits(weights, hidden, None)
+    features, x = sparse_input(steps, backend)
+    hidden = network.hidden(weights, features)
+    logits = network.logits(weights, hidden, None)
     width = HEADS * H if kind == "gat" else H
     assert hidden.shape == (R, N, width)
     assert logits.shape == (R, C, N)
@@ -78,16 +89,17 @@ def test_backbones_equal_torch_geometric(kind: Kind, steps: int) -> None:
             assert_close(gradient[run], wanted)
 
 
+@both_backends
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_run_does_not_see_another_runs_weights(kind: Kind) -> None:
-    backbone = build(kind, random_topology(N), D, H, C)
-    weights = stack([run_weights(backbone, generator=seeded(run)) for run in range(R)])
-    features, _ = sparse_input(2)
-    before = backbone.logits(weights, backbone.hidden(weights, features), None)
+def test_a_run_does_not_see_another_runs_weights(kind: Kind, backend: Backend) -> None:
+    network = build(kind, random_topology(N), D, H, C, backend)
+    weights = stack([run_weights(network, generator=seeded(run)) for run in range(R)])
+    features, _ = sparse_input(2, backend)
+    before = network.logits(weights, network.hidden(weights, features), None)
     broken = {name: w.detach().clone() for name, w in weights.items()}
     for w in broken.values():
         w[1] = torch.nan
-    after = backbone.logits(broken, backbone.hidden(broken, features), None)
+    after = network.logits(broken, network.hidden(broken, features), None)
     assert bool(after[1].isnan().all())
     assert torch.equal(after[[0, 2]], before[[0, 2]])
 
@@ -113,9 +125,10 @@ def selu(x: float) -> float:
     return scale * (x if x > 0 else alpha * (torch.tensor(x).double().exp().item() - 1))
 
 
-def test_gcn_by_hand() -> None:
+@both_backends
+def test_gcn_by_hand(backend: Backend) -> None:
     """One feature, one unit: hidden_v = selu(w sum_u x_u / sqrt(d_u d_v) + b)."""
-    backbone = GCN(triangle_with_tail(), 1, 1, 2)
+    network = GCN().build(Shape(1, 1, 2), PreparedGraph(triangle_with_tail(), backend))
     x = torch.tensor([1.0, -2.0, 0.5, 3.0]).view(1, 4, 1)
     weights = {
         "weight1": torch.tensor([[[2.0]]]),
@@ -132,17 +145,19 @@ def test_gcn_by_hand() -> None:
         2 * (0.5 * eight + 3 / 2) + 0.25,
     ]
     expected = torch.tensor([selu(value) for value in mixed])
-    hidden = backbone.hidden(weights, Given(x))
+    hidden = network.hidden(weights, Given(x))
     torch.testing.assert_close(hidden[0, :, 0], expected)
     h = expected.tolist()
     at_3 = h[2] * eight + h[3] / 2
-    logits = backbone.logits(weights, hidden, None)
+    logits = network.logits(weights, hidden, None)
     torch.testing.assert_close(logits[0, :, 3], torch.tensor([at_3 + 0.5, -at_3]))
 
 
-def test_graphsage_by_hand() -> None:
+@both_backends
+def test_graphsage_by_hand(backend: Backend) -> None:
     """hidden_v = selu(w_l mean of neighbours + b + w_r x_v); node 1 is a neighbour of its own."""
-    backbone = GraphSAGE(triangle_with_tail(), 1, 1, 2)
+    graph = PreparedGraph(triangle_with_tail(), backend)
+    network = GraphSAGE().build(Shape(1, 1, 2), graph)
     x = torch.tensor([1.0, -2.0, 0.5, 3.0]).view(1, 4, 1)
     weights = {
         "left1": torch.tensor([[[2.0]]]),
@@ -159,20 +174,21 @@ def test_graphsage_by_hand() -> None:
         2 * 0.5 + 0.25 - 3,
     ]
     expected = torch.tensor([selu(value) for value in mixed])
-    hidden = backbone.hidden(weights, Given(x))
+    hidden = network.hidden(weights, Given(x))
     torch.testing.assert_close(hidden[0, :, 0], expected)
-    logits = backbone.logits(weights, hidden, None)
+    logits = network.logits(weights, hidden, None)
     torch.testing.assert_close(logits[0, 0, 3], expected[2])
     torch.testing.assert_close(logits[0, 1], expected + 0.5)
 
 
-def test_an_isolated_node_keeps_its_own_features_only() -> None:
+@both_backends
+def test_an_isolated_node_keeps_its_own_features_only(backend: Backend) -> None:
     """The last node: GCN and GAT see it through its loop, GraphSAGE's neighbour mean is zero."""
     for kind in KINDS:
-        backbone = build(kind, random_topology(N), D, H, C)
-        weights = stack([run_weights(backbone, generator=seeded(0))])
+        network = build(kind, random_topology(N), D, H, C, backend)
+        weights = stack([run_weights(network, generator=seeded(0))])
         x = torch.randn(1, N, D, generator=seeded(1))
-        hidden = backbone.hidden(weights, Given(x)).detach()
+        hidden = network.hidden(weights, Given(x)).detach()
         assert bool(hidden.isfinite().all())
         w = {name: tensor.detach()[0] for name, tensor in weights.items()}
         if kind == "gat":
@@ -180,3 +196,61 @@ def test_an_isolated_node_keeps_its_own_features_only() -> None:
         else:
             own = x[0, -1] @ w["weight1" if kind == "gcn" else "right1"]
         torch.testing.assert_close(hidden[0, -1], torch.nn.functional.selu(own + w["bias1"]))
+
+
+BACKBONES = {"gcn": GCN(), "sage": GraphSAGE(), "gat": GAT(), "pyg": TorchModule()}
+
+
+def test_what_others_need_to_know() -> None:
+    """For costs and batches; nobody asks for a backbone by its name."""
+    assert {name: own.name for name, own in BACKBONES.items()} == {n: n for n in BACKBONES}
+    assert all(own.kind == "backbone" for own in BACKBONES.values())
+    assert [own.projections for own in BACKBONES.values()] == [1, 2, 4, 2]
+    assert [own.attention_heads for own in BACKBONES.values()] == [0, 0, 4, 0]
+    assert [own.needs_dense for own in BACKBONES.values()] == [False, False, False, True]
+    assert [own.shares_dropout for own in BACKBONES.values()] == [False, False, False, True]
+    assert (GAT(7).projections, GAT(7).attention_heads) == (7, 7)
+    assert GAT().options() == {"heads": 4}
+
+
+@pytest.mark.parametrize("heads", [0, -1, 2.0, "4", True, None])
+def test_heads_are_counted(heads: object) -> None:
+    with pytest.raises(InputError, match=r"^heads=.*: must be a whole number >= 1$"):
+        GAT(heads)  # type: ignore[arg-type]
+
+
+def test_networks_on_a_graph_share_its_operators() -> None:
+    graph = PreparedGraph(random_topology(N), TORCH)
+    first, second = (GCN().build(Shape(D, H, C), graph) for _ in range(2))
+    assert first.aggregate is second.aggregate  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("conditioning", ["none", "node"])
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_epoch_never_makes_the_host_wait(kind: Kind, dense: bool, conditioning: str) -> None:
+    """First layer, dropout, second layer, the way back, and the evaluation, as on a GPU."""
+    graph = PreparedGraph(random_topology(N), TORCH)
+    drawn = torch.randn(R, N, D, generator=seeded(1))
+    reports = [
+        FeatureReports(x if dense else CsrMatrix.from_dense(x.relu()), 2.0, 0.5, magnitude=3.0)
+        for x in drawn
+    ]
+    features = KProp(2).replace(conditioning=conditioning).features(reports, graph)
+    network = build(kind, random_topology(N), D, H, C, TORCH)
+    weights = stack([network.initial_weights(generator=seeded(run)) for run in range(R)])
+    dropout = Dropout([0.5, 0.25, 0.0], [seeded(run) for run in range(R)], TORCH)
+    operator = graph.kprop("gcn")
+
+    def epoch() -> Tensor:
+        hidden = network.hidden(weights, features)
+        logits = network.logits(weights, hidden, dropout)
+        loss = operator.propagate_classes(logits.softmax(1), 3).log_softmax(1).sum()
+        gradients = torch.autograd.grad(loss, list(weights.values()))
+        with torch.no_grad():
+            clean = network.logits(weights, hidden, None)
+        return clean.sum() + torch.stack([g.sum() for g in gradients]).sum()
+
+    with NoHostSync():
+        total = epoch()
+    assert bool(total.isfinite())

@@ -10,8 +10,8 @@ import torch
 from scipy.stats import ks_2samp, kstest
 from torch import Tensor, nn
 
-from lpgnn.models import Backbone, Weights
-from propagation.graphs import path_and_isolated, seeded
+from lpgnn.models import Network, Weights
+from propagation.graphs import NUMBA, path_and_isolated, seeded
 
 from .pyg import GATConv, GCNConv, SAGEConv
 from .reference import HEADS, KINDS, Kind, build
@@ -41,14 +41,14 @@ PYG_NAMES = {
 }
 
 
-def backbone_of(kind: Kind) -> Backbone:
-    return build(kind, path_and_isolated(), D, H, C)
+def network_of(kind: Kind) -> Network:
+    return build(kind, path_and_isolated(), D, H, C, NUMBA)
 
 
 def draws(kind: Kind, count: int = DRAWS) -> dict[str, Tensor]:
     """All entries of each weight over many draws from one stream."""
-    backbone, generator = backbone_of(kind), seeded(1)
-    drawn = [backbone.initial_weights(generator=generator) for _ in range(count)]
+    network, generator = network_of(kind), seeded(1)
+    drawn = [network.initial_weights(generator=generator) for _ in range(count)]
     return {name: torch.cat([w[name].flatten() for w in drawn]) for name in drawn[0]}
 
 
@@ -124,16 +124,16 @@ def equal(first: Weights, second: Weights) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_come_from_the_generator_alone(kind: Kind) -> None:
-    backbone = backbone_of(kind)
+    network = network_of(kind)
     state = torch.random.get_rng_state()
-    first = backbone.initial_weights(generator=seeded(0))
-    assert equal(first, backbone.initial_weights(generator=seeded(0)))
-    assert not equal(first, backbone.initial_weights(generator=seeded(1)))
+    first = network.initial_weights(generator=seeded(0))
+    assert equal(first, network.initial_weights(generator=seeded(0)))
+    assert not equal(first, network.initial_weights(generator=seeded(1)))
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_two_weights_share_their_draws(kind: Kind) -> None:
-    weights = backbone_of(kind).initial_weights(generator=seeded(0))
+    weights = network_of(kind).initial_weights(generator=seeded(0))
     entries = torch.cat([weights[name].flatten() for name in BOUNDS[kind]])
     assert len(set(entries.tolist())) > 0.99 * entries.numel()

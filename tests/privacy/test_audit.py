@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
+from lpgnn.privacy import BitMechanism, Laplace, MultiBit, OneBit, RandomizedResponse
 from lpgnn.privacy.audit import (
     bit_outputs,
     corners,
@@ -14,8 +15,6 @@ from lpgnn.privacy.audit import (
     laplace_outputs,
     worst_log_ratio,
 )
-from lpgnn.privacy.labels import RandomizedResponse
-from lpgnn.privacy.mechanisms import BitMechanism, Laplace, MultiBit, OneBit
 
 from .pvalues import ALPHA, counts_p_value, seeded
 

@@ -9,16 +9,10 @@ from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
-from lpgnn.privacy import mechanisms
-from lpgnn.privacy.mechanisms import (
-    MECHANISMS,
-    AnalyticGaussian,
-    FeatureMechanism,
-    Laplace,
-    MultiBit,
-    OneBit,
-    dense_chunks,
-)
+from lpgnn.privacy import AnalyticGaussian, FeatureMechanism, Laplace, MultiBit, OneBit
+from lpgnn.privacy import mechanism as mechanism_module
+from lpgnn.privacy.mechanism import dense_chunks
+from propagation.mechanisms import MECHANISMS
 
 from .pvalues import ALPHA, moments_p_value, seeded
 
@@ -196,7 +190,7 @@ def test_multi_bit_sends_exactly_m_signs_a_node() -> None:
     assert isinstance(reports.sent, CsrMatrix)
     assert reports.sent.indptr.tolist() == list(range(0, 151, 3))
     assert set(reports.sent.values.tolist()) == {-1.0, 1.0}
-    assert reports.is_sparse
+    assert reports.form == "sparse"
 
 
 def test_one_bit_sends_a_sign_for_every_entry() -> None:
@@ -204,7 +198,7 @@ def test_one_bit_sends_a_sign_for_every_entry() -> None:
     assert isinstance(reports.sent, Tensor)
     assert reports.sent.dtype == torch.int8
     assert set(reports.sent.flatten().tolist()) == {-1, 1}
-    assert not reports.is_sparse
+    assert reports.form == "signs"
 
 
 def test_multi_bit_with_all_dimensions_is_one_bit() -> None:
@@ -291,17 +285,19 @@ def test_single_features_and_empty_rows(name: str, x: list[float]) -> None:
 
 @pytest.mark.parametrize("name", ["1b", "lp", "ag"])
 def test_dense_mechanisms_in_many_chunks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mechanisms, "CHUNK_ENTRIES", 64)
+    monkeypatch.setattr(mechanism_module, "CHUNK_ENTRIES", 64)
     features = random_features(n=7)
     # A budget this large leaves the features all but as they are, in their places.
-    mechanism = MECHANISMS[name](1e9, 30)
+    mechanism = MECHANISMS[name](1e6, 30)
     rectified = mechanism.perturb(features, generator=seeded()).rectified()
     clean = features.to_dense()
     if name == "1b":
         # A bit is certain only at the ends of the range.
         assert torch.equal(rectified[clean == 0], clean[clean == 0])
     else:
-        torch.testing.assert_close(rectified, clean, atol=1e-2, rtol=0)
+        # Laplace's tail is the longer: 210 draws reach 20 deviations with probability 1e-10.
+        assert mechanism.magnitude() < 5e-3
+        torch.testing.assert_close(rectified, clean, atol=20 * mechanism.magnitude(), rtol=0)
     blocks = list(dense_chunks(features))
     assert [len(block) for _, block in blocks] == [2, 2, 2, 1]
     assert torch.equal(torch.cat([block for _, block in blocks]).float(), clean)
@@ -310,15 +306,37 @@ def test_dense_mechanisms_in_many_chunks(name: str, monkeypatch: pytest.MonkeyPa
 def test_chunks_of_one_bit_draw_what_one_block_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     features = random_features()
     whole = sent_dense(OneBit(20.0, 30), features)
-    monkeypatch.setattr(mechanisms, "CHUNK_ENTRIES", 64)
+    monkeypatch.setattr(mechanism_module, "CHUNK_ENTRIES", 64)
     assert torch.equal(sent_dense(OneBit(20.0, 30), features), whole)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 1e-40])
-def test_a_budget_must_be_positive_and_finite(name: str, epsilon: float) -> None:
-    with pytest.raises(InputError, match="x_eps="):
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 1e-40, 1e308, 1.1e6])
+def test_a_budget_must_be_positive_and_of_a_sensible_size(name: str, epsilon: float) -> None:
+    with pytest.raises(InputError, match="x_eps=") as caught:
         MECHANISMS[name](epsilon, 3)
+    assert caught.value.setting == "x_eps"
+    with pytest.raises(InputError, match="x_eps="):
+        MECHANISMS[name]().bind(epsilon, 3)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_largest_budget_works_on_wide_features(name: str) -> None:
+    mechanism = MECHANISMS[name](1e6, 4714)
+    assert 0 < mechanism.magnitude() < 1e3
+    features = random_features(3, 4714)
+    assert bool(mechanism.perturb(features, generator=seeded()).rectified().isfinite().all())
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_mechanism_is_bound_to_its_budget_by_the_run(name: str) -> None:
+    unbound = MECHANISMS[name](alpha=-1.0)
+    assert not unbound.is_bound
+    bound = unbound.bind(2.0, 5)
+    assert bound == MECHANISMS[name](2.0, 5, alpha=-1.0)
+    assert bound.is_bound
+    assert bound.options() == unbound.options()
+    assert {"epsilon", "num_features"}.isdisjoint(bound.options())
 
 
 @pytest.mark.parametrize(
@@ -329,6 +347,12 @@ def test_a_budget_must_be_positive_and_finite(name: str, epsilon: float) -> None
         ("alpha", lambda: Laplace(1.0, 3, alpha=math.nan)),
         ("num_samples", lambda: MultiBit(1.0, 3, num_samples=0)),
         ("num_samples", lambda: MultiBit(1.0, 3, num_samples=4)),
+        ("num_samples", lambda: MultiBit(num_samples=0)),
+        ("num_samples", lambda: MultiBit(num_samples=1.5)),  # type: ignore[arg-type]
+        ("num_samples", lambda: MultiBit(num_samples=True)),
+        ("num_samples", lambda: MultiBit(num_samples=4).bind(1.0, 3)),
+        ("alpha", lambda: Laplace(alpha=2.0)),
+        ("delta", lambda: AnalyticGaussian(delta=1.0)),
         ("delta", lambda: AnalyticGaussian(1.0, 3, delta=0.0)),
         ("delta", lambda: AnalyticGaussian(1.0, 3, delta=math.nan)),
     ],
@@ -372,10 +396,15 @@ def test_rounded_bounds_do_not_cost_privacy() -> None:
     assert torch.equal(exact, beyond)
 
 
-def test_names_are_the_registry_keys() -> None:
+def test_names_and_forms() -> None:
+    """A form is what a plan counts on before there are reports."""
     assert {name: kind.name for name, kind in MECHANISMS.items()} == {
         "mb": "mb",
         "1b": "1b",
         "lp": "lp",
         "ag": "ag",
     }
+    for name, form in {"mb": "sparse", "1b": "signs", "lp": "dense", "ag": "dense"}.items():
+        mechanism = MECHANISMS[name](3.0, 30)
+        assert mechanism.form == form
+        assert mechanism.perturb(random_features(), generator=seeded()).form == form

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lpgnn.privacy.mechanisms import sample_dimensions
+from lpgnn.privacy.multi_bit import sample_dimensions
 
 from .pvalues import ALPHA, counts_p_value, seeded
 

@@ -1,12 +1,19 @@
 """Small graphs for the tests of propagation, models and training, and their dense operators."""
 
+import pytest
 import torch
 from torch import Tensor
 
 from lpgnn.data.graph import Topology
-from lpgnn.propagation import Operator
+from lpgnn.kernels import Backend
+from lpgnn.propagation import Aggregator, Operator, PreparedGraph
 
 CPU = torch.device("cpu")
+NUMBA = Backend(CPU, compiled=True)
+TORCH = Backend(CPU, compiled=False)  # what a GPU runs
+BACKENDS = {"numba": NUMBA, "torch": TORCH}
+
+both_backends = pytest.mark.parametrize("backend", BACKENDS.values(), ids=BACKENDS.keys())
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -57,6 +64,13 @@ def dense_mean(adjacent: Tensor) -> Tensor:
 def dense_kprop(topology: Topology) -> Tensor:
     """One step of KProp with the GCN aggregator, without self-loops.  -> [N, N] float64"""
     return dense_gcn(adjacency(topology).fill_diagonal_(0))
+
+
+def kprop_operator(topology: Topology, aggregator: Aggregator, backend: Backend) -> Operator:
+    """One step of KProp; small graphs keep their order when they are prepared."""
+    graph = PreparedGraph(topology, backend)
+    assert torch.equal(graph.order, torch.arange(topology.num_nodes))
+    return graph.kprop(aggregator)
 
 
 def dense_of(operator: Operator) -> Tensor:

@@ -12,29 +12,26 @@ from torch import Tensor
 
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.privacy import MECHANISMS, FeatureMechanism
-from lpgnn.propagation import (
-    Aggregator,
-    Conditioning,
-    Operator,
-    conditioning,
-    kprop_operator,
-    reorder_topology,
-    row_factors,
-    row_lengths,
-)
+from lpgnn.kernels import Backend
+from lpgnn.privacy import FeatureMechanism
+from lpgnn.propagation import Aggregator, Conditioning, Operator, conditioning
+from lpgnn.propagation.conditioning import row_factors, row_lengths
+from lpgnn.propagation.reorder import reorder_topology
 from privacy.pvalues import ALPHA, mean_p_value
 
 from .graphs import (
-    CPU,
+    NUMBA,
     adjacency,
+    both_backends,
     dense_gcn,
     dense_mean,
+    kprop_operator,
     path_and_isolated,
     random_topology,
     seeded,
     triangle_with_tail,
 )
+from .mechanisms import MECHANISMS
 
 GRAPHS: dict[str, Callable[[], Topology]] = {
     "triangle": triangle_with_tail,  # with a self-loop
@@ -42,6 +39,11 @@ GRAPHS: dict[str, Callable[[], Topology]] = {
     "random": random_topology,
     "wide": lambda: random_topology(70, 150),  # more nodes than columns of one product
 }
+
+
+def of_power(steps: int) -> tuple[float, ...]:
+    """The coefficients of P^K."""
+    return (0.0,) * steps + (1.0,)
 
 
 def dense_power(topology: Topology, steps: int, aggregator: Aggregator = "gcn") -> Tensor:
@@ -52,35 +54,50 @@ def dense_power(topology: Topology, steps: int, aggregator: Aggregator = "gcn") 
     return power
 
 
+@both_backends
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("aggregator", ["gcn", "mean"])
 def test_row_lengths_are_those_of_the_dense_power(
-    graph: str, steps: int, aggregator: Aggregator
+    graph: str, steps: int, aggregator: Aggregator, backend: Backend
 ) -> None:
     topology = GRAPHS[graph]()
-    lengths = row_lengths(kprop_operator(topology, aggregator, CPU), steps)
+    lengths = row_lengths(kprop_operator(topology, aggregator, backend), of_power(steps))
     expected = dense_power(topology, steps, aggregator).norm(dim=1)
     assert lengths.shape == (topology.num_nodes,)
     torch.testing.assert_close(lengths.double(), expected, rtol=1e-5, atol=1e-7)
 
 
+@both_backends
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("coefficients", [(-3.0,), (0.5, 0.5), (0.2, 0.0, -1.0, 0.4)])
+def test_row_lengths_are_those_of_a_dense_polynomial(
+    graph: str, coefficients: tuple[float, ...], backend: Backend
+) -> None:
+    topology = GRAPHS[graph]()
+    lengths = row_lengths(kprop_operator(topology, "mean", backend), coefficients)
+    powers = [theta * dense_power(topology, k, "mean") for k, theta in enumerate(coefficients)]
+    expected = torch.stack(powers).sum(0).norm(dim=1)
+    torch.testing.assert_close(lengths.double(), expected, rtol=1e-5, atol=1e-7)
+    assert bool((expected > 0).all())  # theta_0 reaches isolated nodes, too
+
+
 def test_row_lengths_by_hand() -> None:
     # The path 0-1-2: P has 1/sqrt(2) at both edges, P^2 is [[.5 0 .5], [0 1 0], [.5 0 .5]].
-    operator = kprop_operator(path_and_isolated(), "gcn", CPU)
+    operator = kprop_operator(path_and_isolated(), "gcn", NUMBA)
     half = math.sqrt(0.5)
     expected = {0: [1.0, 1, 1, 1], 1: [half, 1, half, 0], 2: [half, 1, half, 0]}
     for steps, lengths in expected.items():
-        torch.testing.assert_close(row_lengths(operator, steps), torch.tensor(lengths))
+        torch.testing.assert_close(row_lengths(operator, of_power(steps)), torch.tensor(lengths))
 
 
 def test_row_lengths_follow_the_nodes_to_another_numbering() -> None:
     topology = random_topology()
     order = torch.randperm(topology.num_nodes, generator=seeded(3))
-    moved = kprop_operator(reorder_topology(topology, order), "gcn", CPU)
-    usual = row_lengths(kprop_operator(topology, "gcn", CPU), 3)
-    torch.testing.assert_close(row_lengths(moved, 3), usual[order])
-    assert not torch.allclose(usual, usual[order])
+    moved = kprop_operator(reorder_topology(topology, order), "gcn", NUMBA)
+    before = row_lengths(kprop_operator(topology, "gcn", NUMBA), of_power(3))
+    torch.testing.assert_close(row_lengths(moved, of_power(3)), before[order])
+    assert not torch.allclose(before, before[order])
 
 
 def worst_estimate(estimated: Tensor, power: Tensor, probes: int) -> float:
@@ -99,10 +116,10 @@ def test_on_large_graphs_row_lengths_are_estimated(
     steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topology = random_topology(70, 150)
-    operator = kprop_operator(topology, "gcn", CPU)
-    exact = row_lengths(operator, steps)
+    operator = kprop_operator(topology, "gcn", NUMBA)
+    exact = row_lengths(operator, of_power(steps))
     monkeypatch.setattr(conditioning, "_EXACT_NODES", 69)
-    estimated = row_lengths(operator, steps)
+    estimated = row_lengths(operator, of_power(steps))
     assert not torch.allclose(estimated, exact)  # the other branch was taken
     probes = 512
     # Of 70 errors none beyond five standard errors; the signs come from a fixed seed.
@@ -110,16 +127,16 @@ def test_on_large_graphs_row_lengths_are_estimated(
     assert worst_estimate(estimated, dense_power(topology, steps + 1), probes) > 8
     assert worst_estimate(estimated * 1.5, dense_power(topology, steps), probes) > 5
     torch.rand(5)  # the global stream has no part in it
-    assert torch.equal(row_lengths(operator, steps), estimated)
-    assert torch.equal(row_lengths(operator, 0), torch.ones(70))
+    assert torch.equal(row_lengths(operator, of_power(steps)), estimated)
+    assert torch.equal(row_lengths(operator, of_power(0)), torch.ones(70))
     assert bool((estimated[-2:] == 0).all())  # nothing reaches them
 
 
 def test_as_many_nodes_as_the_limit_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    operator = kprop_operator(random_topology(70, 150), "gcn", CPU)
-    exact = row_lengths(operator, 2)
+    operator = kprop_operator(random_topology(70, 150), "gcn", NUMBA)
+    exact = row_lengths(operator, of_power(2))
     monkeypatch.setattr(conditioning, "_EXACT_NODES", 70)
-    assert torch.equal(row_lengths(operator, 2), exact)
+    assert torch.equal(row_lengths(operator, of_power(2)), exact)
 
 
 D, DRAWS = 4, 10_000
@@ -168,12 +185,12 @@ def variance_p_value(mechanism: FeatureMechanism, steps: int, x: float, stated: 
 def test_the_public_variance_is_that_of_the_propagated_reports(name: str, steps: int) -> None:
     """Features half-way between alpha and beta, which the magnitude is about."""
     mechanism = MECHANISMS[name](0.8, D)
-    lengths = row_lengths(kprop_operator(TINY, "gcn", CPU), steps)
+    lengths = row_lengths(kprop_operator(TINY, "gcn", NUMBA), of_power(steps))
     stated = (mechanism.magnitude() * lengths).square()
     assert variance_p_value(mechanism, steps, 0.5, stated) > ALPHA
     wrong_size = (1.05 * mechanism.magnitude() * lengths).square()
     assert variance_p_value(mechanism, steps, 0.5, wrong_size) < ALPHA
-    other = row_lengths(kprop_operator(TINY, "gcn", CPU), steps + 1)
+    other = row_lengths(kprop_operator(TINY, "gcn", NUMBA), of_power(steps + 1))
     wrong_steps = (mechanism.magnitude() * other).square().clamp(min=1e-3)
     assert variance_p_value(mechanism, steps, 0.5, wrong_steps) < ALPHA
 
@@ -182,7 +199,7 @@ def test_the_public_variance_is_that_of_the_propagated_reports(name: str, steps:
 def test_the_public_variance_of_blank_reports(name: str) -> None:
     """At alpha the variance of a bit is lower by ((beta - alpha) / 2)^2, whatever the budget."""
     mechanism = MECHANISMS[name](0.8, D)
-    lengths = row_lengths(kprop_operator(TINY, "gcn", CPU), 2).double()
+    lengths = row_lengths(kprop_operator(TINY, "gcn", NUMBA), of_power(2)).double()
     middle, blank = mechanism.variance(torch.tensor([0.5, 0.0])).tolist()
     assert middle == pytest.approx(mechanism.magnitude() ** 2)
     assert middle - blank == pytest.approx(0.25 if name in ("mb", "1b") else 0)
@@ -198,7 +215,7 @@ def test_the_public_variance_of_blank_reports(name: str) -> None:
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_conditioned_rows_have_unit_variance(name: str) -> None:
     mechanism = MECHANISMS[name](0.8, D)
-    lengths = row_lengths(kprop_operator(TINY, "gcn", CPU), 2)
+    lengths = row_lengths(kprop_operator(TINY, "gcn", NUMBA), of_power(2))
     own = row_factors(lengths, mechanism.magnitude(), "node").double()
     one = row_factors(lengths, mechanism.magnitude(), "scale").double()
     reached = lengths > 0
@@ -229,7 +246,7 @@ def test_the_widest_noise_still_has_factors() -> None:
 
 def test_conditioning_has_no_way_to_private_data() -> None:
     """What these functions take, and what their module knows, is all that they can read."""
-    public = {Operator, int, float, Tensor, Conditioning}
+    public = {Operator, tuple[float, ...], float, Tensor, Conditioning}
     functions: tuple[Callable[..., Any], ...] = (row_lengths, row_factors)
     for function in functions:
         hints = get_type_hints(function)

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.privacy import MECHANISMS, FeatureReports
-from lpgnn.propagation import kprop_operator, propagated_features
-from lpgnn.propagation.features import DenseFeatures, FactoredFeatures
+from lpgnn.kernels import Backend
+from lpgnn.kernels import backend as backend_module
+from lpgnn.privacy import FeatureReports
+from lpgnn.propagation import PropagatedFeatures
+from lpgnn.propagation.compiled import PanelMatrix
+from lpgnn.propagation.features import DenseFeatures, FactoredFeatures, linear_features
+from lpgnn.propagation.matrices import DenseMatrix
+from lpgnn.propagation.operators import aggregation
 
-from .graphs import CPU, dense_kprop, random_topology, seeded
+from .graphs import (
+    NUMBA,
+    TORCH,
+    both_backends,
+    dense_kprop,
+    kprop_operator,
+    random_topology,
+    seeded,
+)
+from .mechanisms import MECHANISMS
 
 N, D, H = 30, 12, 5
 WIDE = 150  # features, where the products of dense reports cost more than steps over the graph
@@ -64,9 +79,38 @@ SPARSE = ["raw", "ones", "mb", "mb, m = 4", "mixed"]
 DENSE = ["1b", "lp", "ag"]
 
 
-def form_of(kind: str, steps: int) -> type:
-    """Without steps the bits of narrow reports pay, too."""
-    factored = kind in SPARSE or (kind == "1b" and steps == 0)
+def of_power(steps: int) -> tuple[float, ...]:
+    """The coefficients of P^K."""
+    return (0.0,) * steps + (1.0,)
+
+
+# One power, and polynomials with and without P^0.
+FILTERS = [
+    of_power(0),
+    of_power(1),
+    of_power(2),
+    of_power(5),
+    (0.5, 0.3, 0.2),
+    (0.0, -2.0, 0.0, 3.0),
+]
+
+
+def features_of(
+    reports: Sequence[FeatureReports],
+    coefficients: tuple[float, ...],
+    backend: Backend,
+    factors: Tensor | None = None,
+) -> PropagatedFeatures:
+    """On the random graph, by KProp's operator."""
+    operator = kprop_operator(random_topology(N), "gcn", backend)
+    row_factors = None if factors is None else lambda report: factors
+    return linear_features(reports, operator, coefficients, backend, row_factors)
+
+
+def form_of(kind: str, coefficients: tuple[float, ...], backend: Backend) -> type:
+    """Without steps the bits of narrow reports pay, too, where loops read bits."""
+    few_bits = kind == "1b" and len(coefficients) == 1 and backend.compiled
+    factored = kind in SPARSE or few_bits
     return FactoredFeatures if factored else DenseFeatures
 
 
@@ -76,27 +120,34 @@ def random_factors() -> Tensor:
 
 
 def expected_input(
-    reports: Sequence[FeatureReports], steps: int, row_factors: Tensor | None = None
+    reports: Sequence[FeatureReports],
+    coefficients: tuple[float, ...],
+    row_factors: Tensor | None = None,
 ) -> Tensor:
-    """diag(f) P^K X' with everything multiplied out.  -> [R, N, d] float64"""
-    p_k: Tensor = torch.linalg.matrix_power(dense_kprop(random_topology(N)), steps)
+    """diag(f) sum_k theta_k P^k X' with everything multiplied out.  -> [R, N, d] float64"""
+    step = dense_kprop(random_topology(N))
+    powers = [theta * torch.linalg.matrix_power(step, k) for k, theta in enumerate(coefficients)]
+    filtered = torch.stack(powers).sum(0)
     rectified = []
     for report in reports:
         sent = report.sent.to_dense() if isinstance(report.sent, CsrMatrix) else report.sent
         rectified.append(report.scale * sent.double() + report.offset)
     if row_factors is not None:
-        p_k = torch.diag(row_factors.double()) @ p_k
-    return p_k @ torch.stack(rectified)
+        filtered = torch.diag(row_factors.double()) @ filtered
+    return filtered @ torch.stack(rectified)
 
 
 def check_against_dense(
-    reports: Sequence[FeatureReports], steps: int, form: type, row_factors: Tensor | None = None
+    reports: Sequence[FeatureReports],
+    coefficients: tuple[float, ...],
+    form: type,
+    backend: Backend,
+    row_factors: Tensor | None = None,
 ) -> None:
     """Values, gradients and the dense form."""
-    operator = kprop_operator(random_topology(N), "gcn", CPU)
-    features = propagated_features(reports, operator, steps, CPU, row_factors)
+    features = features_of(reports, coefficients, backend, row_factors)
     assert type(features) is form
-    x = expected_input(reports, steps, row_factors)
+    x = expected_input(reports, coefficients, row_factors)
     scale = float(x.abs().max())
     d = reports[0].num_features
     weight = torch.randn(len(reports), d, H, generator=seeded(1), requires_grad=True)
@@ -114,47 +165,81 @@ def check_against_dense(
         torch.testing.assert_close(one.double(), factor * expected, rtol=1e-5, atol=2e-5 * scale)
 
 
+@both_backends
 @pytest.mark.parametrize("kind", SPARSE)
-@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("coefficients", FILTERS)
 @pytest.mark.parametrize("runs", [1, 4])
-def test_sparse_reports_are_factored(kind: str, steps: int, runs: int) -> None:
-    check_against_dense(sparse_reports(kind, runs), steps, FactoredFeatures)
+def test_sparse_reports_are_factored(
+    kind: str, coefficients: tuple[float, ...], runs: int, backend: Backend
+) -> None:
+    check_against_dense(sparse_reports(kind, runs), coefficients, FactoredFeatures, backend)
 
 
+@both_backends
 @pytest.mark.parametrize("name", DENSE)
-@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("coefficients", FILTERS)
 @pytest.mark.parametrize("runs", [1, 3])
-def test_dense_reports_are_propagated_once(name: str, steps: int, runs: int) -> None:
+def test_dense_reports_are_filtered_once(
+    name: str, coefficients: tuple[float, ...], runs: int, backend: Backend
+) -> None:
     reports = [mechanism_reports(name, r) for r in range(runs)]
-    check_against_dense(reports, steps, form_of(name, steps))
+    check_against_dense(reports, coefficients, form_of(name, coefficients, backend), backend)
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@both_backends
+@pytest.mark.parametrize("coefficients", FILTERS)
 @pytest.mark.parametrize("kind", [*SPARSE, *DENSE])
-def test_rows_are_multiplied_by_their_factors(kind: str, steps: int) -> None:
+def test_rows_are_multiplied_by_their_factors(
+    kind: str, coefficients: tuple[float, ...], backend: Backend
+) -> None:
     known = kind in SPARSE
     reports = sparse_reports(kind, 4) if known else [mechanism_reports(kind, r) for r in range(3)]
-    form = form_of(kind, steps)
     factors = random_factors()
     before = factors.clone()
-    check_against_dense(reports, steps, form, factors)
+    form = form_of(kind, coefficients, backend)
+    check_against_dense(reports, coefficients, form, backend, factors)
     assert torch.equal(factors, before)
     # The check rejects factors of other rows.
-    wrong = factors.roll(1)
-    operator = kprop_operator(random_topology(N), "gcn", CPU)
-    found = propagated_features(reports, operator, steps, CPU, wrong).dense().double()
-    right = expected_input(reports, steps, factors)
+    found = features_of(reports, coefficients, backend, factors.roll(1)).dense().double()
+    right = expected_input(reports, coefficients, factors)
     assert not torch.allclose(found, right, rtol=1e-2, atol=1e-2 * float(right.abs().max()))
 
 
+@both_backends
+@pytest.mark.parametrize("kind", ["mb", "lp"])
+def test_a_run_has_the_factors_of_its_own_report(kind: str, backend: Backend) -> None:
+    """Runs of other budgets may train side by side: their noise differs in size."""
+    reports = [replace(mechanism_reports(kind, run), magnitude=10.0**run) for run in range(3)]
+    operator = kprop_operator(random_topology(N), "gcn", backend)
+
+    def factors(report: FeatureReports) -> Tensor:
+        assert report.magnitude is not None
+        return random_factors() / report.magnitude
+
+    features = linear_features(reports, operator, of_power(2), backend, factors)
+    weight = torch.randn(3, D, H, generator=seeded(1), requires_grad=True)
+    out = features.matmul(weight)
+    grad = torch.randn(out.shape, generator=seeded(2))
+    (d_weight,) = torch.autograd.grad(out, weight, grad)
+    for run, report in enumerate(reports):
+        x = expected_input([report], of_power(2), factors(report))[0]
+        assert_close = torch.testing.assert_close
+        scale = 1e-5 * float(x.abs().max())
+        assert_close(
+            out[run].detach().double(), x @ weight[run].detach().double(), atol=scale, rtol=1e-5
+        )
+        assert_close(d_weight[run].double(), x.t() @ grad[run].double(), atol=scale, rtol=1e-5)
+        assert_close(features.dense()[run].double(), x, atol=scale, rtol=1e-5)
+
+
+@both_backends
 @pytest.mark.parametrize("kind", [*SPARSE, *DENSE])
-def test_without_factors_nothing_is_multiplied(kind: str) -> None:
+def test_without_factors_nothing_is_multiplied(kind: str, backend: Backend) -> None:
     """None is bit by bit what factors of one give, in every form."""
     known = kind in SPARSE
     reports = sparse_reports(kind, 2) if known else [mechanism_reports(kind, r) for r in range(2)]
-    operator = kprop_operator(random_topology(N), "gcn", CPU)
-    without = propagated_features(reports, operator, 2, CPU)
-    ones = propagated_features(reports, operator, 2, CPU, torch.ones(N))
+    without = features_of(reports, of_power(2), backend)
+    ones = features_of(reports, of_power(2), backend, torch.ones(N))
     weight = torch.randn(2, D, H, generator=seeded(1), requires_grad=True)
     out, other = without.matmul(weight), ones.matmul(weight)
     assert torch.equal(out, other)
@@ -164,15 +249,15 @@ def test_without_factors_nothing_is_multiplied(kind: str) -> None:
     assert torch.equal(without.dense(), ones.dense())
 
 
-def test_factors_do_not_change_the_reports() -> None:
+@both_backends
+def test_factors_do_not_change_the_reports(backend: Backend) -> None:
     """One-step-free dense reports would be multiplied in place if they were not copied."""
     report = mechanism_reports("lp")
     assert isinstance(report.sent, Tensor)
     before = report.sent.clone()
-    operator = kprop_operator(random_topology(N), "gcn", CPU)
     for _ in range(2):
-        features = propagated_features([report, report], operator, 0, CPU, random_factors())
-        expected = expected_input([report, report], 0, random_factors())
+        features = features_of([report, report], of_power(0), backend, random_factors())
+        expected = expected_input([report, report], of_power(0), random_factors())
         torch.testing.assert_close(features.dense().double(), expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(report.sent, before)
 
@@ -184,80 +269,118 @@ def test_one_bit_reports_are_int8() -> None:
     assert sent.dtype == torch.int8
 
 
-def test_dense_reports_wider_than_a_block() -> None:
+@both_backends
+def test_dense_reports_wider_than_a_block(backend: Backend) -> None:
     d = 600
     sent = torch.randn(N, d, generator=seeded(3))
     report = FeatureReports(sent, scale=2.0, offset=-0.5)
-    features = DenseFeatures([report], kprop_operator(random_topology(N), "gcn", CPU), 3, CPU)
-    torch.testing.assert_close(
-        features.dense().double(), expected_input([report], 3), rtol=1e-5, atol=1e-5
-    )
+    features = features_of([report], of_power(3), backend)
+    expected = expected_input([report], of_power(3))
+    torch.testing.assert_close(features.dense().double(), expected, rtol=1e-5, atol=1e-5)
     assert torch.equal(sent, torch.randn(N, d, generator=seeded(3)))  # the report stays as it was
 
 
-def test_sparse_and_dense_reports_side_by_side() -> None:
+@both_backends
+def test_sparse_and_dense_reports_side_by_side(backend: Backend) -> None:
     for name in ("1b", "lp"):
-        check_against_dense([mechanism_reports("mb"), mechanism_reports(name)], 2, DenseFeatures)
+        reports = [mechanism_reports("mb"), mechanism_reports(name)]
+        check_against_dense(reports, of_power(2), DenseFeatures, backend)
 
 
-@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("coefficients", FILTERS)
 @pytest.mark.parametrize("runs", [1, 3])
 @pytest.mark.parametrize("factors", [None, random_factors()])
-def test_wide_reports_of_signs_are_factored(steps: int, runs: int, factors: Tensor | None) -> None:
+def test_wide_reports_of_signs_are_factored(
+    coefficients: tuple[float, ...], runs: int, factors: Tensor | None
+) -> None:
     """Bits pay where a dense product would cost more than the steps."""
     reports = [wide_one_bit_reports(r) for r in range(runs)]
-    check_against_dense(reports, steps, FactoredFeatures, factors)
+    check_against_dense(reports, coefficients, FactoredFeatures, NUMBA, factors)
     side_by_side = [*reports, wide_sparse_reports()]
-    check_against_dense(side_by_side, steps, FactoredFeatures, factors)
+    check_against_dense(side_by_side, coefficients, FactoredFeatures, NUMBA, factors)
 
 
-def test_bytes_that_are_no_signs_are_dense() -> None:
+def test_torch_has_no_products_with_bits() -> None:
+    check_against_dense([wide_one_bit_reports()], of_power(2), DenseFeatures, TORCH)
+
+
+@both_backends
+def test_bytes_that_are_no_signs_are_dense(backend: Backend) -> None:
     signs = wide_one_bit_reports().sent
     assert isinstance(signs, Tensor)
     for value in (0, 2, -128):
         sent = signs.clone()
         sent[-1, -1] = value
-        check_against_dense([FeatureReports(sent, 2.0, 0.5)], 2, DenseFeatures)
+        report = FeatureReports(sent, 2.0, 0.5)
+        check_against_dense([report], of_power(2), DenseFeatures, backend)
 
 
 def test_signs_as_floats_are_dense() -> None:
     """A plug-in's float report may be anything; only bytes are looked at."""
     signs = wide_one_bit_reports().sent
     assert isinstance(signs, Tensor)
-    check_against_dense([FeatureReports(signs.float(), 2.0, 0.5)], 2, DenseFeatures)
+    report = FeatureReports(signs.float(), 2.0, 0.5)
+    check_against_dense([report], of_power(2), DenseFeatures, NUMBA)
 
 
 def test_signs_are_factored_up_to_the_step_where_it_no_longer_pays() -> None:
-    operator = kprop_operator(random_topology(N), "gcn", CPU)
+    operator = kprop_operator(random_topology(N), "gcn", NUMBA)
     entries = operator.matrix.num_entries
     assert entries == int((operator.matrix.to_dense() != 0).sum())
     report = wide_one_bit_reports()
     paying = N * report.num_features // (4 * entries)
     for steps, form in ((paying, FactoredFeatures), (paying + 1, DenseFeatures)):
-        assert type(propagated_features([report], operator, steps, CPU)) is form
+        assert type(features_of([report], of_power(steps), NUMBA)) is form
 
 
-def test_runs_that_share_a_matrix_but_not_its_scale() -> None:
+@pytest.mark.parametrize("wide", [True, False])
+def test_panels_are_for_registers_that_hold_them(
+    wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without AVX-512 a dense report is torch's to multiply, whatever the other loops do."""
+    features = ("+avx2", "+avx512f" if wide else "-avx512f")
+    monkeypatch.setattr(backend_module, "_cpu_features", lambda: features)
+    assert NUMBA.prefers_panels == wide
+    assert not TORCH.prefers_panels
+    report = mechanism_reports("lp")
+    dense = features_of([report], of_power(2), NUMBA)
+    assert isinstance(dense, DenseFeatures)
+    assert type(dense.filtered[0]) is (PanelMatrix if wide else DenseMatrix)
+    check_against_dense([report], of_power(2), DenseFeatures, NUMBA)
+
+
+@both_backends
+def test_runs_that_share_a_matrix_but_not_its_scale(backend: Backend) -> None:
     shared = clean_features()
     reports = [FeatureReports(shared, 1.0, 0.0), FeatureReports(shared, 3.0, 0.5)]
-    check_against_dense(reports, 2, FactoredFeatures)
+    check_against_dense(reports, of_power(2), FactoredFeatures, backend)
+    dense = torch.randn(N, D, generator=seeded(3))
+    reports = [FeatureReports(dense, 1.0, 0.0), FeatureReports(dense, 3.0, 0.0)]
+    reports += [FeatureReports(dense, 3.0, 0.5), FeatureReports(dense, 3.0, 0.5, magnitude=2.0)]
+    check_against_dense(reports, of_power(2), DenseFeatures, backend)
 
 
-def test_runs_that_share_a_report_store_it_once() -> None:
+@both_backends
+def test_runs_that_share_a_report_store_it_once(backend: Backend) -> None:
     shared = FeatureReports(clean_features(), 1.0, 0.0)
-    operator = kprop_operator(random_topology(N), "gcn", CPU)
-    features = FactoredFeatures([shared] * 5, operator, 2, CPU)
+    features = features_of([shared] * 5, of_power(2), backend)
+    assert isinstance(features, FactoredFeatures)
     assert len({id(matrix) for matrix in features.sent}) == 1
-    check_against_dense([shared] * 5, 2, FactoredFeatures)
+    check_against_dense([shared] * 5, of_power(2), FactoredFeatures, backend)
+    dense = mechanism_reports("lp")
+    held = features_of([dense] * 5, of_power(2), backend)
+    assert isinstance(held, DenseFeatures)
+    assert len({id(matrix) for matrix in held.filtered}) == 1
+    check_against_dense([dense] * 5, of_power(2), DenseFeatures, backend)
 
 
-def test_a_run_does_not_see_another_runs_weights() -> None:
+@both_backends
+def test_a_run_does_not_see_another_runs_weights(backend: Backend) -> None:
     reports = sparse_reports("mixed", 4)
-    operator = kprop_operator(random_topology(N), "gcn", CPU)
     weight = torch.randn(4, D, H, generator=seeded(1))
-    before = FactoredFeatures(reports, operator, 2, CPU).matmul(weight)
+    before = features_of(reports, of_power(2), backend).matmul(weight)
     weight[1] = torch.nan
-    after = FactoredFeatures(reports, operator, 2, CPU).matmul(weight)
+    after = features_of(reports, of_power(2), backend).matmul(weight)
     assert bool(after[1].isnan().any())
     others = [0, 2, 3]
     assert torch.equal(after[others], before[others])
@@ -282,10 +405,11 @@ class LargestTensor(TorchDispatchMode):
         return out
 
 
-def test_the_factored_path_never_builds_a_nodes_times_features_matrix() -> None:
+@both_backends
+def test_the_factored_path_never_builds_a_nodes_times_features_matrix(backend: Backend) -> None:
     n, d, h = 20_000, 50_000, 4  # N d is 4 GB of floats
     ring = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
-    operator = kprop_operator(Topology.from_edges(n, ring), "gcn", CPU)
+    operator = aggregation(Topology.from_edges(n, ring), "gcn", backend)
     columns = torch.randint(d, (n,), generator=seeded())
     sent = CsrMatrix(torch.arange(n + 1), columns, torch.ones(n), (n, d))
     no_index, no_value = torch.zeros(0, dtype=torch.int64), torch.zeros(0)
@@ -294,7 +418,8 @@ def test_the_factored_path_never_builds_a_nodes_times_features_matrix() -> None:
     with LargestTensor() as largest:
         reports = [FeatureReports(sent, 2.0, 0.5), FeatureReports(none, 1.0, 1.0)]
         # Conditioning keeps the factored form; by one, so that the values below hold.
-        features = propagated_features(reports, operator, 2, CPU, torch.ones(n))
+        factors = torch.ones(n)
+        features = linear_features(reports, operator, of_power(2), backend, lambda _: factors)
         out = features.matmul(weight)
         (d_weight,) = torch.autograd.grad(out.square().sum(), weight)
     assert largest.entries <= 2 * d * h  # the weights of both runs: nothing is larger
@@ -309,8 +434,7 @@ def test_the_factored_path_never_builds_a_nodes_times_features_matrix() -> None:
 
 def test_the_watch_sees_a_nodes_times_features_matrix() -> None:
     """The check above rejects a path that multiplies the reports out, forward or backward."""
-    operator = kprop_operator(random_topology(N), "gcn", CPU)
-    features = propagated_features(sparse_reports("mb", 1), operator, 2, CPU)
+    features = features_of(sparse_reports("mb", 1), of_power(2), NUMBA)
     with LargestTensor() as largest:
         features.matmul(torch.zeros(1, D, 1))
     assert largest.entries <= N

@@ -1,105 +1,155 @@
-import csv
 import math
-import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lpgnn.config import Settings
-from lpgnn.report import Evidence
-from lpgnn.report.cells import curves
-from lpgnn.report.figures import convexity, convexity_minimum, write_curves
-from report.rows import add_rows, point_of
+from lpgnn.report import Source, draw_figure
+from lpgnn.report.tables import Printed
+from report.rows import add_rows, write_experiment
 
-PAPER = Path(__file__).parents[2] / ".." / "shared" / "paper" / "lpgnn.tex"
-
-
-def write(results_dir: Path) -> Path:
-    write_curves(Settings(results_dir=str(results_dir), selection="paper"), Evidence(results_dir))
-    return results_dir / "figures"
-
-
-def test_a_budget_file_is_what_the_paper_plots(tmp_path: Path) -> None:
-    name = "model=gat,dataset=cora,y_eps=1.0"
-    for coordinate, accuracy in (("inf", 80.0), ("0.01", 50.25), ("1.0", 70.0)):
-        add_rows(tmp_path, point_of(name, coordinate).settings, [accuracy, accuracy])
-    folder = write(tmp_path)
-    # Points in the order of the axis, missing ones left out.
-    assert (folder / "xyeps" / f"{name}.csv").read_text() == (
-        "x_eps,test/acc_mean,test/acc_ci\n"
-        "0.01,50.2500,0.0000\n"
-        "1.0,70.0000,0.0000\n"
-        "inf,80.0000,0.0000\n"
-    )
-    assert [path.name for path in (folder / "xyeps").iterdir()] == [f"{name}.csv"]
-    assert not (folder / "kprop").exists()
+GRID = """
+grid:
+  - {dataset: "cora,pubmed", backbone: "gcn,sage", x_eps: "0.1,1,inf", y_eps: "1,2"}
+  - {label: Blank, control: true, dataset: "cora,pubmed", feature: blank, x_eps: 0.1, y_eps: 1}
+  - {label: Labels only, control: true, dataset: "cora,pubmed", learner: label_propagation,
+     y_eps: "1,2"}
+"""
+BY_BACKBONE = {"panels": ["backbone", "dataset"], "x": "x_eps", "series": "y_eps"}
 
 
-def test_kprop_files_have_their_step_as_first_column(tmp_path: Path) -> None:
-    add_rows(tmp_path, point_of("dataset=cora,x_eps=0.1", "16").settings, [55.0])
-    # y_steps=0 is stored as forward correction: found by identity all the same.
-    add_rows(tmp_path, point_of("dataset=cora,y_eps=2.0", "0").settings, [66.0])
-    folder = write(tmp_path) / "kprop"
-    assert (folder / "dataset=cora,x_eps=0.1.csv").read_text() == (
-        "x_steps,test/acc_mean,test/acc_ci\n16,55.0000,0.0000\n"
-    )
-    assert (folder / "dataset=cora,y_eps=2.0.csv").read_text() == (
-        "y_steps,test/acc_mean,test/acc_ci\n0,66.0000,0.0000\n"
-    )
+class Drawn:
+    """What matplotlib was asked to draw: points, hollow ones, levels and panels' titles."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from matplotlib.axes import Axes
+
+        self.points: list[tuple[list[float], list[float], str]] = []
+        self.hollow: list[float] = []
+        self.levels: list[tuple[float, str]] = []
+        self.titles: list[str] = []
+        errorbar, axhline, title = Axes.errorbar, Axes.axhline, Axes.set_title
+
+        def on_errorbar(axes: Any, x: Any, y: Any, **options: Any) -> Any:
+            if options["markerfacecolor"]:
+                self.hollow += list(y)
+            else:
+                self.points.append((list(x), list(y), options["color"]))
+            return errorbar(axes, x, y, **options)
+
+        def on_axhline(axes: Any, y: float, **options: Any) -> Any:
+            self.levels.append((y, options["color"]))
+            return axhline(axes, y, **options)
+
+        def on_title(axes: Any, text: str, **options: Any) -> Any:
+            self.titles.append(text)
+            return title(axes, text, **options)
+
+        monkeypatch.setattr(Axes, "errorbar", on_errorbar)
+        monkeypatch.setattr(Axes, "axhline", on_axhline)
+        monkeypatch.setattr(Axes, "set_title", on_title)
 
 
-def test_a_file_without_a_point_left_is_removed(tmp_path: Path) -> None:
-    add_rows(tmp_path, point_of("dataset=cora,x_eps=0.1", "16").settings, [55.0])
-    path = write(tmp_path) / "kprop" / "dataset=cora,x_eps=0.1.csv"
-    assert path.is_file()
-    (tmp_path / "rows" / "cora.csv").unlink()
-    write(tmp_path)
-    assert not path.exists()
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    return Drawn(monkeypatch)
 
 
-def test_files_and_columns_are_those_of_the_papers_tex() -> None:
-    if not PAPER.is_file():
-        pytest.skip("the paper's TeX source is not beside this checkout")
-    tex = PAPER.read_text(encoding="utf-8")
-    ours = {
-        (c.figure, c.name, c.axis): [cell.column for cell in c.cells] for c in curves(Settings())
-    }
-    plotted: dict[tuple[str, str, str], list[str]] = {}
-    figures = re.findall(r"\\newcommand\{\\plot\}.*?\\caption", tex, re.DOTALL)
-    for figure in figures:
-        datasets = re.findall(r"\\subfloat\[\w+\]\{\\plot(?:\[[^]]*\])?\{\}\{(\w+)\}\}", figure)
-        (coordinates,) = re.findall(r"symbolic x coords=\{([^}]*)\}", figure)
-        models = re.findall(r"\\pgfplotsinvokeforeach\{([^}]*)\}", figure)
-        loops = re.findall(
-            r"\\foreach \\(\w+) in \{([^}]*)\}.*?table\[x=(\w+), y=test/acc_mean, "
-            r"y error=test/acc_ci, col sep=comma\] \{figures/([^}]*)\.csv\}",
-            figure,
-            re.DOTALL,
-        )
-        for variable, values, axis, path in loops:
-            for value in values.split(","):
-                for dataset in datasets:
-                    for model in models[0].split(",") if models else [""]:
-                        file = path.replace(f"\\{variable}", value.strip())
-                        file = file.replace("##1", model.strip()).replace("#3", dataset)
-                        folder, name = file.split("/")
-                        points = [c.strip() for c in coordinates.split(",")]
-                        plotted[folder, name, axis] = points
-    assert plotted == ours
+def draw(
+    folder: Path,
+    options: dict[str, Any],
+    printed: dict[str, Printed] | None = None,
+    grid: str = GRID,
+) -> bytes | None:
+    conf = write_experiment(folder, "grid", grid)
+    results = Source(folder, "paper", config_dirs=(conf,)).results("grid")
+    return draw_figure("grid", options, results, printed or {}, folder)
 
 
-def test_convexity_minimum_is_the_papers() -> None:
-    z = convexity_minimum()
-    assert z == pytest.approx(2.1773, abs=5e-5)
-    assert math.sinh(z) == pytest.approx(2 * z, rel=1e-12)
-    # The paper's TeX plots z ((e^z + 1) / (e^z - 1))^2.
-    assert convexity(3.0) == pytest.approx(3 * ((math.e**3 + 1) / (math.e**3 - 1)) ** 2, rel=1e-12)
-    assert convexity(z) < min(convexity(z - 1e-3), convexity(z + 1e-3))
+def run(**settings: Any) -> Settings:
+    return Settings(**{"dataset": "cora", "backbone": "gcn", **settings})
 
 
-def test_convexity_file(tmp_path: Path) -> None:
-    with (write(tmp_path) / "convexity.csv").open(newline="") as file:
-        points = {row["z"]: float(row["f"]) for row in csv.DictReader(file)}
-    assert len(points) == 200
-    assert min(points, key=lambda z: points[z]) == "2.20"
-    assert points["10.00"] == pytest.approx(10 / math.tanh(5) ** 2, abs=1e-6)
+def test_points_levels_and_printed_values(tmp_path: Path, drawn: Drawn) -> None:
+    first = add_rows(tmp_path, run(x_eps=0.1, y_eps=1.0), [60.0, 62.0])
+    add_rows(tmp_path, run(x_eps=math.inf, y_eps=1.0), [80.0, 82.0])
+    add_rows(tmp_path, run(x_eps=1.0, y_eps=2.0), [70.0, 70.0])
+    add_rows(tmp_path, run(learner="label_propagation", y_eps=1.0), [50.0])
+    add_rows(tmp_path, run(learner="label_propagation", y_eps=2.0), [55.0])
+    svg = draw(tmp_path, BY_BACKBONE, {first: Printed(59.0, 1.0)})
+    assert svg == (tmp_path / "grid.svg").read_bytes()
+    blue, orange = "#0072B2", "#D55E00"
+    assert [(y, colour) for _, y, colour in drawn.points] == [
+        *(([61.0, 81.0], blue), ([70.0], orange))
+    ]
+    # Values stand side by side in the order of the grid; the missing one leaves its place.
+    (first_x, last_x), (middle_x,) = drawn.points[0][0], drawn.points[1][0]
+    assert round(first_x) == 0
+    assert round(middle_x) == 1
+    assert round(last_x) == 2
+    assert drawn.hollow == [59.0]
+    # A level takes the colour of the series whose label budget it has.
+    assert drawn.levels == [(50.0, blue), (55.0, orange)]
+    # Pubmed has no rows, and GraphSAGE has level lines only: neither gets a panel.
+    assert drawn.titles == ["Cora"]
+
+
+def test_on_a_log_axis_infinity_is_a_level(tmp_path: Path, drawn: Drawn) -> None:
+    add_rows(tmp_path, run(x_eps=0.1, y_eps=1.0), [60.0, 62.0])
+    add_rows(tmp_path, run(x_eps=math.inf, y_eps=1.0), [80.0, 82.0])
+    options = {**BY_BACKBONE, "scale": "log", "lines": True, "where": {"y_eps": 1}}
+    assert draw(tmp_path, {**options, "series": "label"}) is None  # nothing with a label has rows
+    draw(tmp_path, options)
+    assert [y for _, y, _ in drawn.points] == [[61.0]]
+    # The series has a point on the axis, so its other point is no level of the whole series.
+    assert drawn.levels == []
+
+
+def test_a_series_at_infinity_only_is_a_level_on_a_log_axis(tmp_path: Path, drawn: Drawn) -> None:
+    grid = """
+grid:
+  - {label: private, dataset: cora, x_eps: "0.1,1", y_eps: 1}
+  - {label: clean, dataset: cora, x_eps: inf, y_eps: 1}
+"""
+    add_rows(tmp_path, run(backbone="sage", x_eps=0.1, y_eps=1.0), [60.0, 62.0])
+    add_rows(tmp_path, run(backbone="sage", x_eps=math.inf, y_eps=1.0), [80.0, 82.0])
+    options = {"x": "x_eps", "series": "label", "scale": "log"}
+    draw(tmp_path, options, grid=grid)
+    assert [y for _, y, _ in drawn.points] == [[61.0]]
+    assert drawn.levels == [(81.0, "#D55E00")]
+
+
+def test_a_figure_without_series_names_its_positions(tmp_path: Path, drawn: Drawn) -> None:
+    add_rows(tmp_path, run(x_eps=0.1, y_eps=1.0), [60.0, 62.0])
+    add_rows(tmp_path, run(feature="blank", backbone="sage", x_eps=0.1, y_eps=1.0), [65.0, 65.0])
+    draw(tmp_path, {"panels": "dataset", "x": ["backbone", "x_eps"], "where": {"y_eps": 1}})
+    ours, control = drawn.points
+    assert (ours[1], control[1]) == ([61.0], [65.0])
+    assert ours[2] != control[2]
+    # Six positions of backbone and budget come first, the control's follows.
+    assert (round(ours[0][0]), round(control[0][0])) == (0, 6)
+
+
+def test_strips_share_options_and_have_their_own(tmp_path: Path, drawn: Drawn) -> None:
+    add_rows(tmp_path, run(x_eps=0.1, y_eps=1.0), [60.0, 62.0])
+    add_rows(tmp_path, run(x_eps=0.1, y_eps=2.0), [70.0, 72.0])
+    strips = [
+        {"x": "x_eps", "series": "backbone", "where": {"y_eps": 1}},
+        {"x": "y_eps", "series": "backbone", "where": {"x_eps": 0.1}},
+    ]
+    draw(tmp_path, {"panels": "dataset", "lines": True, "strips": strips})
+    assert [y for _, y, _ in drawn.points] == [[61.0], [61.0, 71.0]]
+    assert drawn.titles == ["Cora", "Cora"]
+
+
+def test_drawing_twice_gives_the_same_bytes_without_date_or_version(tmp_path: Path) -> None:
+    add_rows(tmp_path, run(x_eps=0.1, y_eps=1.0), [60.0, 62.0])
+    first = draw(tmp_path, BY_BACKBONE)
+    assert first is not None
+    picture = (tmp_path / "grid.png").read_bytes()
+    assert draw(tmp_path, BY_BACKBONE) == first
+    assert (tmp_path / "grid.png").read_bytes() == picture
+    assert b"<dc:date>" not in first
+    assert b"Matplotlib v" not in first
+    assert b"Software" not in picture

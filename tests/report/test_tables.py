@@ -1,125 +1,142 @@
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from lpgnn.composition import Point
 from lpgnn.config import Settings
-from lpgnn.errors import InputError
-from lpgnn.report import Evidence, record_statistics
-from lpgnn.report.cells import TABLES
-from lpgnn.report.tables import best_of, fill, write_tables
-from lpgnn.results import Summary
-from report.rows import add_rows, cell_of
+from lpgnn.report import Cell, Source, Table
+from lpgnn.report.build import tables_of
+from lpgnn.report.tables import Number, best_of
+from lpgnn.rows import Summary
+from report.rows import add_rows, write_experiment
+
+GRID = """
+grid:
+  - {dataset: "cora,pubmed", learner: "cross_entropy,forward", x_eps: 1, y_eps: "0.5,1"}
+  - {label: Blank, control: true, dataset: "cora,pubmed", feature: blank, x_eps: 1, y_eps: "0.5,1"}
+  - {label: Lazy, dataset: "cora,pubmed", learner: label_propagation,
+     learner.walk: lazy, y_eps: "0.5,1"}
+tables:
+  wide: {blocks: dataset, rows: y_eps, columns: learner, best: columns}
+  beside: {rows: [learner, learner.walk], columns: [dataset, y_eps], best: rows}
+"""
 
 
-@dataclass(frozen=True)
-class Statistics:
-    num_classes: int
-    num_nodes: int
-    num_edges: int
-    num_features: int
-    average_degree: float
+def tables(folder: Path) -> dict[str, Table]:
+    conf = write_experiment(folder, "both", GRID)
+    return tables_of(Source(folder, "paper", config_dirs=(conf,)).results("both"))
 
 
-CORA = Statistics(7, 2708, 5278, 1433, 10556 / 2708)
-PUBMED = Statistics(3, 19717, 44324, 500, 88648 / 19717)
+def run(**settings: object) -> Settings:
+    return Settings(dataset="cora", x_eps=1.0, y_eps=0.5, **settings)  # type: ignore[arg-type]
 
 
-def write(results_dir: Path) -> Path:
-    write_tables(Settings(results_dir=str(results_dir), selection="paper"), Evidence(results_dir))
-    return results_dir / "tables"
+def number(column: str, mean: float | None, *, control: bool = False) -> Number:
+    cell = Cell(Point({}, Settings(), None, control), None, "", [])
+    return Number(("cora", "1", column), cell, None if mean is None else Summary(mean, 0.0, 2))
 
 
-def test_best_of_a_column_goes_by_unrounded_means(tmp_path: Path) -> None:
-    accuracies = {"1b": 50.0, "lp": 82.94, "ag": 82.86, "mb": 60.0}
-    for row, accuracy in accuracies.items():
-        settings = cell_of("mechanisms", "pubmed", row, "x_eps=1.0").settings
-        add_rows(tmp_path, settings, [accuracy] * 2)
-    folder = write(tmp_path)
-    markdown = (folder / "mechanisms.md").read_text().splitlines()
-    assert markdown[0] == "| Dataset | Mech. | ε_x=0.01 | ε_x=0.1 | ε_x=1 | ε_x=2 |"
-    assert markdown[8:12] == [
-        "| Pubmed | 1B | – | – | 50.0 ± 0.0 | – |",
-        "|  | LP | – | – | **82.9 ± 0.0** | – |",
-        "|  | AG | – | – | 82.9 ± 0.0 | – |",
-        "|  | MB | – | – | 60.0 ± 0.0 | – |",
+def test_best_goes_by_unrounded_means_and_ties_are_all_best() -> None:
+    means = [number("a", 82.94), number("b", 82.86), number("c", 60.0)]
+    assert best_of(means, "columns") == {("cora", "1", "a")}
+    assert best_of(means, "rows") == {one.place for one in means}  # each is alone in its column
+    assert best_of(means, None) == set()
+    tied = [number("a", 80.0), number("b", 81.0), number("c", 81.0)]
+    assert {place[2] for place in best_of(tied, "columns")} == {"b", "c"}
+
+
+def test_an_incomplete_comparison_has_no_best_and_controls_take_no_part() -> None:
+    assert best_of([number("a", 80.0), number("b", None)], "columns") == set()
+    with_control = [number("a", 80.0), number("b", 90.0, control=True)]
+    assert best_of(with_control, "columns") == {("cora", "1", "a")}
+    missing_control = [number("a", 80.0), number("b", None, control=True)]
+    assert best_of(missing_control, "columns") == {("cora", "1", "a")}
+
+
+def test_labels_stand_on_the_compared_axis(tmp_path: Path) -> None:
+    add_rows(tmp_path, run(learner="cross_entropy"), [30.0, 30.0])
+    add_rows(tmp_path, run(learner="forward"), [40.0, 40.0])
+    add_rows(tmp_path, run(feature="blank"), [70.0, 70.0])
+    lazy = {"_target_": "lpgnn.learners.LabelPropagation", "walk": "lazy"}
+    add_rows(tmp_path, run(learner=lazy), [35.0, 35.0])
+    found = tables(tmp_path)
+    wide = found["wide"].grid()
+    assert wide.headings == ["Dataset", "ε_y", "cross_entropy", "forward", "Blank", "Lazy"]
+    assert [one.to_markdown() for one in wide.blocks[0][0]] == [
+        *("Cora", "0.5", "30.0 ± 0.0", "**40.0 ± 0.0**", "70.0 ± 0.0", "35.0 ± 0.0")
     ]
-    tex = (folder / "mechanisms.tex").read_text()
-    assert r" & LP & -- & -- & \textbf{82.9 $\pm$ 0.0} & -- \\" in tex
-    assert r" & AG & -- & -- & 82.9 $\pm$ 0.0 & -- \\" in tex
-    lines = (folder / "mechanisms.csv").read_text().splitlines()
-    assert lines[0] == "dataset,row,column,mean,ci,count,best,id"
-    assert len(lines) == 1 + 64 + 32  # with the controls
-    (lp,) = (line for line in lines if line.startswith("pubmed,lp,x_eps=1.0,"))
-    assert lp.startswith("pubmed,lp,x_eps=1.0,82.9400,0.0000,2,true,")
-    (gone,) = (line for line in lines if line.startswith("pubmed,lp,x_eps=2.0,"))
-    assert gone.startswith("pubmed,lp,x_eps=2.0,,,0,false,")
+    assert [one.text for one in wide.blocks[1][1]] == ["", "1", "–", "–", "–", "–"]
+    beside = found["beside"].grid()
+    assert beside.headings == [
+        *("Learner", "Cora (ε_y=0.5)", "Cora (ε_y=1)", "Pubmed (ε_y=0.5)", "Pubmed (ε_y=1)")
+    ]
+    # Controls are apart where there are no blocks; keys after the first follow in brackets.
+    labels = [[row[0].text for row in block] for block in beside.blocks]
+    assert labels == [["cross_entropy", "forward", "Lazy (lazy)"], ["Blank"]]
+    assert beside.to_latex("c", "l").count(r"\midrule") == 2
 
 
-def test_best_of_a_row_where_columns_are_compared(tmp_path: Path) -> None:
-    for column, accuracy in (("cross_entropy", 30.0), ("forward", 40.0), ("drop", 35.0)):
-        settings = cell_of("denoising", "cora", "y_eps=0.5", column).settings
-        add_rows(tmp_path, settings, [accuracy])
-    lines = (write(tmp_path) / "denoising.md").read_text().splitlines()
-    assert lines[0].startswith("| Dataset | ε_y | Cross Entropy | Forward Correction | Drop |")
-    assert lines[2].startswith("| Cora | 0.5 | 30.0 ± 0.0 | **40.0 ± 0.0** | 35.0 ± 0.0 |")
+def test_failed_and_surplus_repeats_do_not_count(tmp_path: Path) -> None:
+    add_rows(tmp_path, run(learner="forward"), [60.0] * 10 + [99.0] * 2, failed=[4])
+    one = tables(tmp_path)["wide"].numbers["cora", "0.5", "forward"]
+    assert one.summary == Summary(60.0, 0.0, 9)
+    assert one.cell is not None
+    assert one.cell.is_finished
+    assert (len(one.cell.rows), one.cell.num_failed) == (10, 1)
 
 
-def test_an_incomplete_comparison_has_no_best(tmp_path: Path) -> None:
-    (table,) = (table for table in TABLES if table.name == "features")
-    add_rows(tmp_path, cell_of("features", "lastfm", "ohd", "y_eps=1.0").settings, [66.0])
-    filled = fill(table, Settings(results_dir=str(tmp_path), selection="paper"), Evidence(tmp_path))
-    assert filled["lastfm", "ohd", "y_eps=1.0"].summary == Summary(66.0, 0.0, 1)
-    assert not any(one.best for one in filled.values())
+def test_rows_of_another_seed_are_another_computation(tmp_path: Path) -> None:
+    add_rows(tmp_path, run(learner="forward", seed=1), [60.0])
+    assert tables(tmp_path)["wide"].numbers["cora", "0.5", "forward"].summary is None
 
 
-def test_equal_means_are_all_best() -> None:
-    (table,) = (table for table in TABLES if table.name == "denoising")
-    means = {"cross_entropy": 80.0, "forward": 81.0, "drop": 81.0}
-    numbers = {("cora", "y_eps=2.0", c): Summary(mean, 0.0, 1) for c, mean in means.items()}
-    best = best_of(table, numbers)
-    assert {column for _, _, column in best} == {"forward", "drop"}
-
-
-def test_features_stand_in_the_papers_layout(tmp_path: Path) -> None:
-    folder = write(tmp_path)
-    tex = (folder / "features.tex").read_text()
-    assert r"Feature & Cora & Pubmed & Facebook & LastFM \\" in tex
-    # Two blocks, ad-hoc and multi-bit, as in the paper, and one of controls.
-    ad_hoc, multi_bit, controls = tex.split(r"\midrule")[1:]
-    assert "Rnd" in ad_hoc
-    assert r"MB ($\epsilon_x=0.01$)" in multi_bit
-    assert r"Blank ($\epsilon_x=0.01$)" in controls
-    assert "Labels only" in controls
-    assert tex.count("--") == 24 + 16
-
-
-def test_dataset_table_from_recorded_statistics(tmp_path: Path) -> None:
-    record_statistics({"pubmed": PUBMED}, tmp_path)
-    record_statistics({"cora": CORA}, tmp_path)
-    assert (tmp_path / "datasets.csv").read_text() == (
-        "dataset,num_classes,num_nodes,num_edges,num_features,average_degree\n"
-        "cora,7,2708,5278,1433,3.90\n"
-        "pubmed,3,19717,44324,500,4.50\n"
+def test_what_cannot_be_resolved_is_a_gap(tmp_path: Path) -> None:
+    conf = write_experiment(
+        tmp_path,
+        "gap",
+        'grid: [{dataset: cora, x_eps: 1}, {dataset: cora, x_eps: inf, feature: "raw,blank"}]\n'
+        "tables: {gap: {rows: x_eps, columns: feature, best: columns}}",
     )
-    folder = write(tmp_path)
-    assert (folder / "datasets.md").read_text().splitlines()[2:] == [
-        "| Cora | 7 | 2,708 | 5,278 | 1,433 | 3.90 |",
-        "| Pubmed | 3 | 19,717 | 44,324 | 500 | 4.50 |",
+    source = Source(tmp_path, "paper", config_dirs=(conf,))
+    cells = source.results("gap").cells
+    assert [bool(cell.obstacle) for cell in cells] == [False, False, True]
+    assert "must be finite with feature=blank" in cells[2].obstacle
+    (table,) = tables_of(source.results("gap")).values()
+    assert [one.text for one in table.grid().blocks[0][0]] == ["∞", "–", "–"]
+
+
+def test_ci_equals_scipys_bootstrap_of_the_same_rows(tmp_path: Path) -> None:
+    import numpy as np
+    from scipy.stats import bootstrap
+
+    values = [61.25, 70.5, 66.125, 68.0, 59.75, 72.5, 64.375, 69.0, 71.625, 67.5]
+    add_rows(tmp_path, run(learner="forward"), values)
+    summary = tables(tmp_path)["wide"].numbers["cora", "0.5", "forward"].summary
+    interval = bootstrap(
+        (np.array(values),),
+        np.mean,
+        n_resamples=1000,
+        confidence_level=0.95,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    assert summary is not None
+    assert summary.ci == pytest.approx((interval.high - interval.low) / 2, abs=1e-12)
+    assert summary.mean == pytest.approx(sum(values) / 10, abs=1e-12)
+
+
+def test_points_that_lack_an_axis_fill_it_only_if_their_name_is_not_on_it(tmp_path: Path) -> None:
+    conf = write_experiment(
+        tmp_path,
+        "parts",
+        'grid: [{dataset: cora, mechanism: "mb,lp", x_eps: "0.1,1"}, {dataset: cora, '
+        "mechanism: mb, y_eps: 2}, {label: Levels, dataset: cora, feature: ones}]\n"
+        "tables: {parts: {rows: mechanism, columns: x_eps}}",
+    )
+    results = Source(tmp_path, "paper", config_dirs=(conf,)).results("parts")
+    (table,) = tables_of(results).values()
+    # The second member has MB without x_eps: it belongs to another table.
+    assert list(table.numbers) == [
+        *(("", row, column) for row in ("mb", "lp", "Levels") for column in ("0.1", "1"))
     ]
-    assert r"Dataset & \#Classes & \#Nodes" in (folder / "datasets.tex").read_text()
-
-
-def test_no_statistics_no_dataset_table(tmp_path: Path) -> None:
-    record_statistics({"cora": CORA}, tmp_path)
-    assert (write(tmp_path) / "datasets.csv").is_file()
-    (tmp_path / "datasets.csv").unlink()
-    folder = write(tmp_path)
-    assert not list(folder.glob("datasets.*"))
-    assert (folder / "denoising.md").is_file()
-
-
-def test_statistics_of_another_shape_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "datasets.csv").write_text("dataset,num_nodes\ncora,2708\n")
-    with pytest.raises(InputError, match="must have the columns dataset, num_classes"):
-        write(tmp_path)
+    assert {n.cell.keys.get("y_eps") for n in table.numbers.values() if n.cell} == {None}

@@ -16,16 +16,16 @@ _VERBS = {
     "profile": (measure_profile, "data_dir=data results_dir=results runs=10 epochs=20"),
     "scale": (measure_scale, "results_dir=results sizes=10000,30000 draw=only"),
     "one": (measure_one, "side=ours|plain nodes=10000: one row of scale, in this process"),
-    "costs": (fit_costs, "results_dir=results"),
+    "costs": (fit_costs, "data_dir=data results_dir=results"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    said = "\n".join(f"  {verb}: {options}" for verb, (_, options) in _VERBS.items())
+    usage = "\n".join(f"  {verb}: {options}" for verb, (_, options) in _VERBS.items())
     parser = argparse.ArgumentParser(
         prog="python -m lpgnn.bench",
         description=description,
-        epilog=f"options:\n{said}",
+        epilog=f"options:\n{usage}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("words", nargs="*", metavar="[verb] option=value")

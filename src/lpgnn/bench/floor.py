@@ -13,15 +13,15 @@ from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.kernels.attention import aggregate, attention_gradients
-from lpgnn.models import attention
-from lpgnn.propagation.matrices import SparseMatrix
+from lpgnn.models import compiled
+from lpgnn.propagation.compiled import CompiledMatrix
 
 
 @dataclass(frozen=True)
 class Product:
     """A sparse product, or as many of them as it has steps."""
 
-    matrix: SparseMatrix
+    matrix: CompiledMatrix
     width: int
     steps: int
 
@@ -36,16 +36,16 @@ class ProductRecorder:
     def __init__(self) -> None:
         self.products: list[Product] = []
         self._patches = ExitStack()
-        self._patterns: dict[int, SparseMatrix] = {}
+        self._patterns: dict[int, CompiledMatrix] = {}
 
     def __enter__(self) -> "ProductRecorder":
-        power_into, affine_into = SparseMatrix.power_into, SparseMatrix.affine_into
+        power_into, affine_into = CompiledMatrix.power_into, CompiledMatrix.affine_into
 
-        def power(matrix: SparseMatrix, out: Tensor, x: Tensor, steps: int = 1) -> Tensor:
+        def power(matrix: CompiledMatrix, out: Tensor, x: Tensor, steps: int = 1) -> Tensor:
             self.products.append(Product(matrix, x.shape[1], steps))
             return power_into(matrix, out, x, steps)
 
-        def affine(matrix: SparseMatrix, out: Tensor, x: Tensor, offset: float) -> Tensor:
+        def affine(matrix: CompiledMatrix, out: Tensor, x: Tensor, offset: float) -> Tensor:
             self.products.append(Product(matrix, x.shape[1], 1))
             return affine_into(matrix, out, x, offset)
 
@@ -65,18 +65,18 @@ class ProductRecorder:
             "attention_gradients": attending(attention_gradients, 3, 0),
         }
         for name, loop in loops.items():
-            self._patches.enter_context(patch.object(attention, name, loop))
+            self._patches.enter_context(patch.object(compiled, name, loop))
         for name, recording in {"power_into": power, "affine_into": affine}.items():
-            self._patches.enter_context(patch.object(SparseMatrix, name, recording))
+            self._patches.enter_context(patch.object(CompiledMatrix, name, recording))
         return self
 
-    def _pattern(self, indptr: Any, columns: Any) -> SparseMatrix:
+    def _pattern(self, indptr: Any, columns: Any) -> CompiledMatrix:
         """An attention's neighbour lists as a matrix of ones."""
         if id(columns) not in self._patterns:
             lists = torch.from_numpy(indptr).long(), torch.from_numpy(columns).long()
             shape = (len(indptr) - 1, len(indptr) - 1)
             ones = CsrMatrix(*lists, torch.ones(len(columns)), shape)
-            self._patterns[id(columns)] = SparseMatrix(ones, torch.device("cpu"))
+            self._patterns[id(columns)] = CompiledMatrix(ones, torch.device("cpu"))
         return self._patterns[id(columns)]
 
     def __exit__(self, *_: object) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from lpgnn.config import Configuration
 from lpgnn.data import CsrMatrix, Graph
-from lpgnn.experiment import collect_repeat, split_of
-from lpgnn.privacy import Collected, RandomizedResponse
+from lpgnn.engine import collect_repeat, split_of
+from lpgnn.privacy import Collected
 from lpgnn.propagation.matrices import torch_csr
 from lpgnn.propagation.operators import normalised_adjacency
 from lpgnn.randomness import derive_generator
@@ -44,29 +44,35 @@ class PlainNetwork(nn.Module):
         return logits
 
 
-def plain_epochs(configuration: Configuration, collected: Collected) -> Iterator[None]:
-    """Train the plain pipeline; each step of the iterator is one epoch with its evaluation."""
+def plain_epochs(
+    configuration: Configuration, collected: Collected, backbone: str
+) -> Iterator[None]:
+    """Train the plain pipeline; each step of the iterator is one epoch with its evaluation.
+
+    It knows KProp and Drop, as the paper has them; backbone: gcn, sage or gat
+    """
     c = configuration
+    assert collected.features is not None
+    assert c.filter is not None
+    x_steps, y_steps = c.filter.max_steps, c.learner.label_steps
     topology = collected.topology.without_self_loops()
     adjacency = torch_csr(normalised_adjacency(topology, "gcn"), torch.device("cpu"))
     x = collected.features.rectified()  # [N, d]
-    for _ in range(c.x_steps):
+    for _ in range(x_steps):
         x = adjacency @ x
-    labels, train, val = collected.labels, collected.train_mask, collected.val_mask
-    transition = RandomizedResponse(c.y_eps, collected.num_classes).transition()
+    labels, train, val = collected.labels.classes, collected.train_mask, collected.val_mask
+    transition = collected.labels.transition.float()
     one_hot = F.one_hot(labels.clamp(min=0), collected.num_classes).float()
     one_hot[labels < 0] = 0
-    for _ in range(c.y_steps):
+    for _ in range(y_steps):
         one_hot = adjacency @ one_hot
     denoised = one_hot.argmax(1)
-    network = PlainNetwork(
-        c.backbone.name, x.shape[1], c.hidden_dim, collected.num_classes, c.dropout
-    )
+    network = PlainNetwork(backbone, x.shape[1], c.hidden_dim, collected.num_classes, c.dropout)
     adam = torch.optim.Adam(network.parameters(), c.learning_rate, weight_decay=c.weight_decay)
     # Given a sparse matrix, torch-geometric's SAGE and GCN aggregate by sparse products; given edge
     # lists, they would first copy every neighbour's d features.  GAT takes lists only.
     edges = collected.topology.edge_index()
-    if c.backbone.name != "gat":
+    if backbone != "gat":
         ones = torch.ones(edges.shape[1])
         whole = CsrMatrix(
             collected.topology.indptr, collected.topology.indices, ones, (len(x),) * 2
@@ -78,7 +84,7 @@ def plain_epochs(configuration: Configuration, collected: Collected) -> Iterator
         adam.zero_grad()
         clean = network(x, edges).softmax(1)
         noisy = clean @ transition
-        for _ in range(c.y_steps):
+        for _ in range(y_steps):
             noisy = adjacency @ noisy
         loss = F.nll_loss(noisy.log_softmax(1)[train], denoised[train])
         loss.backward()
@@ -95,12 +101,12 @@ def plain_epochs(configuration: Configuration, collected: Collected) -> Iterator
         yield
 
 
-def time_plain(configuration: Configuration, graph: Graph, epochs: int) -> float:
+def time_plain(configuration: Configuration, graph: Graph, backbone: str, epochs: int) -> float:
     """Median CPU seconds of an epoch of one plain run."""
     # torch-geometric draws its weights from torch's global stream.
     torch.manual_seed(derive_generator(0, 0, "weights").initial_seed() % 2**31)
     split = split_of(configuration, graph, 0)
-    steps = plain_epochs(configuration, collect_repeat(configuration, graph, split, 0))
+    steps = plain_epochs(configuration, collect_repeat(configuration, graph, split, 0), backbone)
     next(steps)  # the first epoch pays for caches and allocations
     seconds = []
     for _ in range(epochs):

@@ -9,9 +9,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from lpgnn.bench.speed import CASES, Case
-from lpgnn.config import Settings
-from lpgnn.experiment import load_dataset, run_repeats
-from lpgnn.results import write_atomically
+from lpgnn.engine import run_repeats
+from lpgnn.rows import write_atomically
 
 # Operations by what they are for; names as torch's profiler has them, without "aten::".
 _KINDS = {
@@ -92,9 +91,10 @@ def measure_profile(options: Mapping[str, str]) -> None:
 
 
 def _profiled(case: Case, data_dir: Path, runs: int, epochs: int) -> EpochProfiler:
-    configuration = Settings(**case.settings).resolve()
+    configuration = case.configuration()
     profiler = EpochProfiler(epochs)
     longer = dataclasses.replace(configuration, max_epochs=epochs + 2)
+    graph = configuration.dataset.load(data_dir)
     # A profile of the first batch is enough.
-    run_repeats(longer, load_dataset(configuration, data_dir), range(runs), on_epoch=profiler)
+    run_repeats(longer, graph, range(runs), device="cpu", on_epoch=profiler)
     return profiler

@@ -15,11 +15,12 @@ import torch
 
 from lpgnn.bench.floor import EpochClock
 from lpgnn.bench.plain import time_plain
-from lpgnn.config import Configuration, Settings
+from lpgnn.config import Settings
+from lpgnn.data import BlockModel
+from lpgnn.engine import run_repeats
 from lpgnn.errors import InputError
-from lpgnn.experiment import load_dataset, run_repeats
 from lpgnn.report.drawing import GREY, STYLES, new_figure, our_style, save
-from lpgnn.results import write_atomically
+from lpgnn.rows import write_atomically
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 PLAIN_LIMIT = 30_000  # nodes; beyond it the plain pipeline's dense matrices alone fill a machine
@@ -31,31 +32,26 @@ COLUMNS = ("side", "nodes", "edges", "features", "graph_s", "epoch_s", "peak_mb"
 Measured = dict[str, Any]
 
 
-def configuration_of(nodes: int) -> Configuration:
-    dataset = {
-        "name": "sbm",
-        "num_nodes": nodes,
-        "average_degree": DEGREE,
-        "num_classes": CLASSES,
-        "num_features": FEATURES,
-    }
-    return Settings(dataset=dataset, max_epochs=EPOCHS + 2).resolve()
+def block_model(nodes: int) -> BlockModel:
+    return BlockModel(
+        num_nodes=nodes, average_degree=DEGREE, num_classes=CLASSES, num_features=FEATURES
+    )
 
 
 def measure_one(options: Mapping[str, str]) -> None:
     """Measure one side at one size in this process and print the row as JSON."""
     side, nodes = options.get("side", "ours"), int(options.get("nodes", SIZES[0]))
     torch.set_num_threads(1)
-    configuration = configuration_of(nodes)
     started = time.process_time()
-    graph = load_dataset(configuration, "data")
+    graph = block_model(nodes).generate()
     made = time.process_time() - started
+    configuration = Settings(dataset=graph, max_epochs=EPOCHS + 2).resolve()
     if side == "ours":
         clock = EpochClock(with_floor=False)
-        run_repeats(configuration, graph, [0], on_epoch=clock)
+        run_repeats(configuration, graph, [0], device="cpu", on_epoch=clock)
         epoch = clock.epoch()
     else:
-        epoch = time_plain(configuration, graph, EPOCHS - 2)
+        epoch = time_plain(configuration, graph, "sage", EPOCHS - 2)
     row = {
         "side": side,
         "nodes": nodes,
@@ -108,9 +104,19 @@ def _measure_all(sizes: Sequence[int], folder: Path) -> list[Measured]:
             text = io.StringIO()
             writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
             writer.writeheader()
-            writer.writerows(rows)
+            writer.writerows(_with_earlier(rows, folder / "scale.csv"))
             write_atomically(folder / "scale.csv", text.getvalue())
-    return rows
+    return read_rows(folder / "scale.csv")
+
+
+def _with_earlier(rows: Sequence[Measured], path: Path) -> list[Measured]:
+    """The rows with those of an earlier file for sizes that were not measured this time."""
+    if not path.is_file():
+        return list(rows)
+    with path.open(newline="", encoding="utf-8") as file:
+        earlier = {(row["side"], int(row["nodes"])): row for row in csv.DictReader(file)}
+    merged = {**earlier, **{(row["side"], int(row["nodes"])): row for row in rows}}
+    return [merged[key] for key in sorted(merged)]
 
 
 def _in_own_process(side: str, nodes: int) -> Measured:

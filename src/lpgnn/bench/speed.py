@@ -16,10 +16,10 @@ import torch
 
 from lpgnn.bench.floor import EpochClock
 from lpgnn.bench.plain import time_plain
-from lpgnn.config import Settings
+from lpgnn.config import Configuration, Settings
+from lpgnn.engine import run_repeats
 from lpgnn.errors import InputError
-from lpgnn.experiment import load_dataset, run_repeats
-from lpgnn.results import write_atomically
+from lpgnn.rows import write_atomically
 
 FLOOR_GOAL = 2.5  # an epoch takes at most this many times its own sparse products
 
@@ -34,9 +34,11 @@ class Case:
     plain_epochs: int
 
     @property
-    def is_sparse(self) -> bool:
-        """Dense reports spend their epochs in dense products: sparse ones are no floor of them."""
-        return bool(self.settings.get("mechanism", "mb") == "mb")
+    def backbone(self) -> str:
+        return str(self.settings.get("backbone", "sage"))
+
+    def configuration(self) -> Configuration:
+        return Settings(**self.settings).resolve()
 
 
 CASES = {
@@ -80,6 +82,9 @@ def measure_speed(options: Mapping[str, str]) -> None:
     """Print the table as it grows and write results/bench/speed.csv and speed.md."""
     data_dir, runs = Path(options.get("data_dir", "data")), int(options.get("runs", 10))
     prefixes = tuple(options.get("cases", "").split(","))
+    for prefix in prefixes:
+        if not any(name.startswith(prefix) for name in CASES):
+            raise InputError("cases", prefix, f"must be the start of one of: {', '.join(CASES)}")
     torch.set_num_threads(1)
     lines: list[Speed] = []
     memory: list[str] = []
@@ -107,14 +112,16 @@ def measure_speed(options: Mapping[str, str]) -> None:
 
 
 def _measure(name: str, case: Case, data_dir: Path, runs: int) -> Speed:
-    configuration = Settings(**case.settings).resolve()
-    graph = load_dataset(configuration, data_dir)
-    plain = time_plain(configuration, graph, case.plain_epochs)
+    configuration = case.configuration()
+    graph = configuration.dataset.load(data_dir)
+    plain = time_plain(configuration, graph, case.backbone, case.plain_epochs)
     gc.collect()
-    clock = EpochClock(with_floor=case.is_sparse)
+    # Dense reports spend their epochs in dense products: sparse ones are no floor of them.
+    is_sparse = not configuration.holds_matrix
+    clock = EpochClock(with_floor=is_sparse)
     longer = dataclasses.replace(configuration, max_epochs=case.epochs + 2)
-    run_repeats(longer, graph, range(runs), on_epoch=clock)
-    floor = 1e3 * clock.floor() if case.is_sparse else None
+    run_repeats(longer, graph, range(runs), device="cpu", on_epoch=clock)
+    floor = 1e3 * clock.floor() if is_sparse else None
     return Speed(name, 1e3 * plain, 1e3 * clock.epoch(), case.goal, floor)
 
 
@@ -125,7 +132,7 @@ def peak_memory(dataset: str, data_dir: Path, runs: int) -> float:
     """
     script = (
         "import torch; torch.set_num_threads(1)\n"
-        "from lpgnn.config import Settings; from lpgnn.experiment import *\n"
+        "from lpgnn.config import Configuration, Settings; from lpgnn.experiment import *\n"
         f"c = Settings(dataset={dataset!r}, max_epochs=20).resolve()\n"
         f"run_repeats(c, load_dataset(c, {str(data_dir)!r}), range({runs}))\n"
         "print(*[l for l in open('/proc/self/status') if l.startswith('VmHWM')])"
@@ -134,6 +141,16 @@ def peak_memory(dataset: str, data_dir: Path, runs: int) -> float:
     if done.returncode != 0:
         raise InputError("dataset", dataset, f"could not be measured: {done.stderr[-300:]}")
     return float(done.stdout.split()[1]) / 1024
+
+
+def _with_earlier(rows: list[dict[str, str]], path: Path) -> list[dict[str, str]]:
+    """The rows with those of an earlier file for cases that were not measured this time."""
+    by_case = {row["case"]: row for row in rows}
+    if path.is_file():
+        with path.open(newline="", encoding="utf-8") as file:
+            by_case = {row["case"]: row for row in csv.DictReader(file)} | by_case
+    order = [name for name in CASES if name in by_case]
+    return [by_case[name] for name in order]
 
 
 _HEADINGS = ("case", "plain ms", "ours ms", "ratio", "goal", "floor ms", "epoch/floor", "goal")
@@ -148,7 +165,7 @@ def _row(columns: Mapping[str, str]) -> str:
 
 
 def _write(lines: list[Speed], memory: list[str], runs: int, folder: Path) -> None:
-    rows = [line.columns() for line in lines]
+    rows = _with_earlier([line.columns() for line in lines], folder / "speed.csv")
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

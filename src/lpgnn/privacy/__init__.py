@@ -1,17 +1,25 @@
 """The users' side: mechanisms, the reports they send, and collection."""
 
-from lpgnn.privacy.collect import FEATURES as FEATURES
+from lpgnn.privacy.analytic_gaussian import AnalyticGaussian as AnalyticGaussian
+from lpgnn.privacy.analytic_gaussian import analytic_gaussian_sigma as analytic_gaussian_sigma
+from lpgnn.privacy.analytic_gaussian import gaussian_delta as gaussian_delta
 from lpgnn.privacy.collect import collect as collect
-from lpgnn.privacy.gaussian import analytic_gaussian_sigma as analytic_gaussian_sigma
-from lpgnn.privacy.gaussian import gaussian_delta as gaussian_delta
-from lpgnn.privacy.labels import RandomizedResponse as RandomizedResponse
-from lpgnn.privacy.mechanisms import MECHANISMS as MECHANISMS
-from lpgnn.privacy.mechanisms import AdditiveNoise as AdditiveNoise
-from lpgnn.privacy.mechanisms import AnalyticGaussian as AnalyticGaussian
-from lpgnn.privacy.mechanisms import BitMechanism as BitMechanism
-from lpgnn.privacy.mechanisms import FeatureMechanism as FeatureMechanism
-from lpgnn.privacy.mechanisms import Laplace as Laplace
-from lpgnn.privacy.mechanisms import MultiBit as MultiBit
-from lpgnn.privacy.mechanisms import OneBit as OneBit
+from lpgnn.privacy.features import BlankFeatures as BlankFeatures
+from lpgnn.privacy.features import Feature as Feature
+from lpgnn.privacy.features import OneHotDegree as OneHotDegree
+from lpgnn.privacy.features import Ones as Ones
+from lpgnn.privacy.features import RandomFeatures as RandomFeatures
+from lpgnn.privacy.features import RawFeatures as RawFeatures
+from lpgnn.privacy.label_mechanism import ClassMechanism as ClassMechanism
+from lpgnn.privacy.label_mechanism import ExactLabels as ExactLabels
+from lpgnn.privacy.label_mechanism import LabelMechanism as LabelMechanism
+from lpgnn.privacy.laplace import Laplace as Laplace
+from lpgnn.privacy.mechanism import AdditiveNoise as AdditiveNoise
+from lpgnn.privacy.mechanism import BitMechanism as BitMechanism
+from lpgnn.privacy.mechanism import FeatureMechanism as FeatureMechanism
+from lpgnn.privacy.multi_bit import MultiBit as MultiBit
+from lpgnn.privacy.one_bit import OneBit as OneBit
+from lpgnn.privacy.randomized_response import RandomizedResponse as RandomizedResponse
 from lpgnn.privacy.reports import Collected as Collected
 from lpgnn.privacy.reports import FeatureReports as FeatureReports
+from lpgnn.privacy.reports import LabelReports as LabelReports

@@ -15,8 +15,9 @@ from typing import TypeVar
 
 import torch
 
-from lpgnn.privacy.labels import RandomizedResponse
-from lpgnn.privacy.mechanisms import BitMechanism, FeatureMechanism, Laplace
+from lpgnn.privacy.laplace import Laplace
+from lpgnn.privacy.mechanism import BitMechanism, FeatureMechanism
+from lpgnn.privacy.randomized_response import RandomizedResponse
 
 Input = TypeVar("Input")
 Output = TypeVar("Output", bound=Hashable)

@@ -1,7 +1,8 @@
 """What crosses from the users to the server, as types."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -9,6 +10,9 @@ from torch import Tensor
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
+
+# How feature reports are stored: few numbers a node, one bit an entry, or a full matrix.
+Form = Literal["sparse", "signs", "dense"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +43,50 @@ class FeatureReports:
         return self.sent.shape[1]
 
     @property
-    def is_sparse(self) -> bool:
-        return isinstance(self.sent, CsrMatrix)
+    def form(self) -> Form:
+        if isinstance(self.sent, CsrMatrix):
+            return "sparse"
+        signs = self.sent.dtype == torch.int8 and bool((self.sent.abs() == 1).all())
+        return "signs" if signs else "dense"
+
+    def select(self, nodes: Tensor) -> "FeatureReports":
+        """The reports of some nodes, in the order given."""
+        sent = self.sent
+        chosen = sent.select_rows(nodes) if isinstance(sent, CsrMatrix) else sent[nodes]
+        return replace(self, sent=chosen)
 
     def rectified(self) -> Tensor:
         """X' multiplied out, for tests and plug-ins; training never needs it.  -> [N, d] float32"""
         if isinstance(self.sent, CsrMatrix):
             return self.sent.to_dense().mul_(self.scale).add_(self.offset)
         return self.sent.to(torch.float32).mul(self.scale).add_(self.offset)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelReports:
+    """What the server knows of the labels, whatever mechanism the nodes used.
+
+    Forward correction needs the likelihood, propagation the unbiased estimate, and plain cross
+    entropy the likeliest class.
+    """
+
+    classes: Tensor  # [N] int64: the likeliest class; -1 where a node is not labelled
+    likelihood: Tensor  # [c, N]: p(report | class); ones where a node is not labelled
+    estimate: Tensor  # [c, N]: unbiased for the one-hot label; zeros where a node is not labelled
+    transition: Tensor  # [c, c] float64: p(likeliest class = k | label = y), public
+
+    @property
+    def num_classes(self) -> int:
+        return self.likelihood.shape[0]
+
+    def select(self, nodes: Tensor) -> "LabelReports":
+        """The reports of some nodes, in the order given."""
+        return replace(
+            self,
+            classes=self.classes[nodes],
+            likelihood=self.likelihood[:, nodes],
+            estimate=self.estimate[:, nodes],
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,42 +99,54 @@ class Collected:
     """
 
     topology: Topology
-    features: FeatureReports  # [N, d]
-    labels: Tensor  # [N] int64, perturbed; -1 where a node is not labelled
+    features: FeatureReports | None  # [N, d]; None where the learner does not ask for them
+    labels: LabelReports  # of the nodes of both masks
     train_mask: Tensor  # [N] bool
     val_mask: Tensor  # [N] bool, disjoint from train_mask
-    num_classes: int
     x_eps: float
     y_eps: float
-    alpha: float
-    beta: float
     parameters: Mapping[str, float]  # public numbers of the feature mechanism
 
     def __post_init__(self) -> None:
-        nodes = (self.topology.num_nodes,)
-        if self.features.num_nodes != nodes[0]:
+        nodes, c = self.topology.num_nodes, self.labels.num_classes
+        if self.features is not None and self.features.num_nodes != nodes:
             raise InputError(
-                "features", f"{self.features.num_nodes} rows", f"must have {nodes[0]} rows"
+                "features", f"{self.features.num_nodes} rows", f"must have {nodes} rows"
             )
-        for name, tensor, dtype in (
-            ("labels", self.labels, torch.int64),
-            ("train_mask", self.train_mask, torch.bool),
-            ("val_mask", self.val_mask, torch.bool),
+        for name, tensor, shape, dtype in (
+            ("labels.classes", self.labels.classes, (nodes,), torch.int64),
+            ("labels.likelihood", self.labels.likelihood, (c, nodes), torch.float32),
+            ("labels.estimate", self.labels.estimate, (c, nodes), torch.float32),
+            ("labels.transition", self.labels.transition, (c, c), torch.float64),
+            ("train_mask", self.train_mask, (nodes,), torch.bool),
+            ("val_mask", self.val_mask, (nodes,), torch.bool),
         ):
-            if tensor.shape != nodes or tensor.dtype != dtype:
+            if tensor.shape != shape or tensor.dtype != dtype:
                 found = f"{tuple(tensor.shape)} {tensor.dtype}"
-                raise InputError(name, found, f"must be {nodes} {dtype}")
+                raise InputError(name, found, f"must be {shape} {dtype}")
         if bool((self.train_mask & self.val_mask).any()):
             raise InputError("val_mask", "overlapping", "must be disjoint from train_mask")
         labelled = self.train_mask | self.val_mask
-        if bool((self.labels[~labelled] != -1).any()):
-            raise InputError("labels", "set outside the masks", "must be -1 on unlabelled nodes")
-        known = self.labels[labelled]
-        if bool(((known < 0) | (known >= self.num_classes)).any()):
+        self._check_labels(labelled)
+
+    def _check_labels(self, labelled: Tensor) -> None:
+        labels, allowed = self.labels, "must hold nothing about unlabelled nodes"
+        if bool((labels.classes[~labelled] != -1).any()):
+            raise InputError("labels.classes", "set outside the masks", allowed)
+        if bool((labels.likelihood[:, ~labelled] != 1).any()):
+            raise InputError("labels.likelihood", "set outside the masks", allowed)
+        if bool((labels.estimate[:, ~labelled] != 0).any()):
+            raise InputError("labels.estimate", "set outside the masks", allowed)
+        rows = labels.transition.sum(1)
+        if bool((labels.transition < 0).any()) or not bool(((rows - 1).abs() < 1e-6).all()):
+            found = f"rows with sums {', '.join(f'{row:.4g}' for row in rows.tolist())}"
+            raise InputError("labels.transition", found, "every row must be probabilities")
+        known = labels.classes[labelled]
+        if bool(((known < 0) | (known >= labels.num_classes)).any()):
             raise InputError(
-                "labels",
+                "labels.classes",
                 f"{int(known.min())}..{int(known.max())}",
-                f"must lie in 0..{self.num_classes - 1} on labelled nodes",
+                f"must lie in 0..{labels.num_classes - 1} on labelled nodes",
             )
 
     @property
@@ -102,5 +154,16 @@ class Collected:
         return self.topology.num_nodes
 
     @property
-    def num_features(self) -> int:
-        return self.features.num_features
+    def num_classes(self) -> int:
+        return self.labels.num_classes
+
+    def reordered(self, topology: Topology, order: Tensor) -> "Collected":
+        """The same in another node order; ``topology`` is the graph in that order."""
+        return replace(
+            self,
+            topology=topology,
+            features=None if self.features is None else self.features.select(order),
+            labels=self.labels.select(order),
+            train_mask=self.train_mask[order],
+            val_mask=self.val_mask[order],
+        )

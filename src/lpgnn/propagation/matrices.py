@@ -1,18 +1,16 @@
-"""Matrices with few numbers or few bits, ready for products with dense ones."""
+"""Matrices with few numbers, ready for products with dense ones."""
 
 import ctypes
 import mmap
 import warnings
 
 import numpy as np
+import numpy.typing as npt
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.kernels.products import Floats, Indices, affine, power
-from lpgnn.kernels.registers import LANES
-from lpgnn.kernels.signs import PAIR, Codes, signs_times, signs_transposed_times
+from lpgnn.kernels import Backend
 
 
 def torch_csr(matrix: CsrMatrix, device: torch.device) -> Tensor:
@@ -30,7 +28,7 @@ def torch_csr(matrix: CsrMatrix, device: torch.device) -> Tensor:
         )
 
 
-def flat(tensor: Tensor) -> Floats:
+def flat(tensor: Tensor) -> npt.NDArray[np.float32]:
     """The numbers of a contiguous tensor on the CPU, shared with it, for compiled loops."""
     return tensor.detach().view(-1).numpy()
 
@@ -57,15 +55,14 @@ def empty_on_huge_pages(*shape: int, like: Tensor) -> Tensor:
 
 
 class SparseMatrix:
-    """A matrix in compressed rows: compiled loops on a CPU, torch's products on a GPU."""
+    """A matrix in compressed rows, multiplied by torch's operations.
+
+    ``CompiledMatrix`` does the same by compiled loops; ``sparse_matrix`` builds the right one.
+    """
 
     def __init__(self, matrix: CsrMatrix, device: torch.device) -> None:
         self.shape, self.device = matrix.shape, device
-        self.tensor = torch_csr(matrix, device)  # shares its memory with the arrays
-        self.arrays: tuple[Indices, Indices, Floats] | None = None
-        if device.type == "cpu":
-            rows, columns = self.tensor.crow_indices(), self.tensor.col_indices()
-            self.arrays = (rows.numpy(), columns.numpy(), self.tensor.values().numpy())
+        self.tensor = torch_csr(matrix, device)
 
     def power_into(self, out: Tensor, x: Tensor, steps: int = 1) -> Tensor:
         """out = A^steps x for steps > 0.  [k, h] -> [n, h]
@@ -73,11 +70,6 @@ class SparseMatrix:
         out is contiguous; torch's own product would fill and copy a fresh one beside the work.
         """
         spare = empty_on_huge_pages(*out.shape, like=out) if steps > 1 else out
-        if self.arrays:
-            width = out.shape[1]
-            given = (flat(x.contiguous()), flat(out), flat(spare))
-            power(*self.arrays, *given, width, steps)
-            return out
         for step in range(steps, 0, -1):  # the last of the steps writes to out
             target = out if step % 2 == 1 else spare
             x = torch.addmm(target, self.tensor, x, beta=0, out=target)
@@ -85,11 +77,48 @@ class SparseMatrix:
 
     def affine_into(self, out: Tensor, x: Tensor, offset: float) -> Tensor:
         """out = A x + offset 1 (1^T x).  [k, h] -> [n, h]"""
-        if self.arrays:
-            affine(*self.arrays, offset, flat(x.contiguous()), flat(out), out.shape[1])
-            return out
         self.power_into(out, x)
         return out if offset == 0.0 else out.add_(x.sum(0), alpha=offset)
+
+    def filter_into(self, out: Tensor, x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+        """out = sum_k theta_k A^k x, by Horner's rule: as many products as the highest power.
+
+        [n, h] -> [n, h]; a single power with theta = 1 is ``power_into`` and nothing else.
+        """
+        powers = [power for power, theta in enumerate(coefficients) if theta != 0]
+        if not powers:
+            return out.zero_()
+        highest = powers[-1]
+        if highest == 0:
+            return torch.mul(x, coefficients[0], out=out)
+        # Between two powers that count lie so many products; the last ones write to out.
+        stops = [*reversed(powers[:-1])] if powers[0] == 0 else [*reversed(powers[:-1]), 0]
+        spare = empty_on_huge_pages(*out.shape, like=out) if len(stops) > 1 else out
+        reached = x if coefficients[highest] == 1 else x * coefficients[highest]
+        for index, stop in enumerate(stops):
+            target = out if (len(stops) - index) % 2 == 1 else spare
+            reached = self.power_into(target, reached, highest - stop)
+            highest = stop
+            if coefficients[stop] != 0:
+                reached.add_(x, alpha=coefficients[stop])
+        return out
+
+    def filter_runs(self, x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+        """The same for the node rows of several runs.  [R, N, h] -> [R, N, h]"""
+        runs, nodes, width = x.shape
+        wide = x.permute(1, 0, 2).reshape(nodes, runs * width)  # [N, R h]: one launch a step
+        wide = self.filter_into(torch.empty_like(wide), wide, coefficients)
+        # No view: layers add to the result in place, which autograd refuses for views.
+        out = torch.empty_like(x, memory_format=torch.contiguous_format)
+        return out.copy_(wide.view(nodes, runs, width).permute(1, 0, 2))
+
+    def power_classes(self, p: Tensor, steps: int) -> Tensor:
+        """A^steps for the class columns of several runs.  [R, c, N] -> [R, c, N]"""
+        runs, classes, nodes = p.shape
+        rows = p.reshape(-1, nodes).t().contiguous()  # [N, R c]
+        rows = self.power_into(torch.empty_like(rows), rows, steps)
+        out = torch.empty_like(p, memory_format=torch.contiguous_format)
+        return out.copy_(rows.t().view(runs, classes, nodes))
 
     @property
     def num_entries(self) -> int:
@@ -99,45 +128,27 @@ class SparseMatrix:
         return self.tensor.to_dense()
 
 
-class SignMatrix:
-    """A number times a matrix of signs, which takes one bit an entry; on a CPU only.
+def sparse_matrix(matrix: CsrMatrix, backend: Backend) -> SparseMatrix:
+    """A matrix for the products of a backend."""
+    if backend.compiled:
+        from lpgnn.propagation.compiled import CompiledMatrix
 
-    On one core the product of Facebook's N x d signs with 32 columns takes 20 ms and the way back
-    29 ms, a third of what the same numbers take as a dense matrix.
-    """
+        return CompiledMatrix(matrix, backend.device)
+    return SparseMatrix(matrix, backend.device)
 
-    device = torch.device("cpu")
 
-    def __init__(self, codes: Codes, shape: tuple[int, int], scale: float, *, turned: bool) -> None:
-        self.codes, self.scale, self.turned = codes, scale, turned
-        self.shape = shape  # of what it multiplies with: [d, n] if turned
+class DenseMatrix:
+    """A dense matrix, multiplied by torch."""
 
-    @classmethod
-    def both_ways(cls, signs: Tensor, scale: float) -> tuple["SignMatrix", "SignMatrix"]:
-        """scale B and scale B^T, which share their bits.  signs: [n, d] of 1 and -1"""
-        n, d = signs.shape
-        packed = np.packbits((signs > 0).numpy(), axis=1, bitorder="little")  # [n, d / 8]
-        even = np.pad(packed, ((0, 0), (0, packed.shape[1] % 2)))
-        codes = even.T.ravel()
-        return cls(codes, (n, d), scale, turned=False), cls(codes, (d, n), scale, turned=True)
+    def __init__(self, rows: int, columns: int, device: torch.device) -> None:
+        self.matrix = torch.empty(rows, columns, device=device)
 
-    def affine_into(self, out: Tensor, x: Tensor, offset: float) -> Tensor:
-        """out = A x + offset 1 (1^T x).  [k, h] -> [n, h]"""
-        width = x.shape[1]
-        missing = -width % LANES
-        given = F.pad(x, (0, missing)).contiguous()
-        room = out if missing == 0 else out.new_empty(out.shape[0], width + missing)
-        start = given.sum(0) * offset
-        sums = out.new_empty(PAIR)
-        arrays = (flat(given), flat(room), width + missing, self.scale, flat(start), flat(sums))
-        if self.turned:
-            signs_transposed_times(self.codes, *arrays)
-        else:
-            signs_times(self.codes, *arrays)
-        return out if room is out else out.copy_(room[:, :width])
+    def fill(self, start: int, block: Tensor) -> None:
+        """Set columns from ``start`` on.  block: [N, b]"""
+        self.matrix[:, start : start + block.shape[1]] = block
 
-    def to_dense(self) -> Tensor:
-        """The matrix itself, unless turned."""
-        n, d = self.shape
-        bits = np.unpackbits(self.codes.reshape(-1, n).T, axis=1, bitorder="little", count=d)
-        return torch.from_numpy(bits).float().mul_(2).sub_(1).mul_(self.scale)
+    def matmul(self, weight: Tensor) -> Tensor:  # [d, h] -> [N, h]
+        return self.matrix @ weight
+
+    def dense(self) -> Tensor:
+        return self.matrix

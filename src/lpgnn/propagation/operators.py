@@ -8,15 +8,13 @@ from torch import Tensor
 
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.kernels.products import columns_to_rows, rows_to_columns
-from lpgnn.kernels.registers import LANES
-from lpgnn.propagation.matrices import SparseMatrix, empty_on_huge_pages, flat
+from lpgnn.kernels import Backend
+from lpgnn.propagation.matrices import SparseMatrix, sparse_matrix
 
 Aggregator = Literal["gcn", "mean"]
+AGGREGATORS: tuple[Aggregator, ...] = ("gcn", "mean")
 
-# On a CPU the narrow class columns of several runs share one product: up to this many columns
-# a product costs little more than a single narrow one, beyond it the operand leaves the cache.
-_FOLDED_COLUMNS = 32
+IDENTITY = (1.0,)  # the coefficients of P^0
 
 
 @dataclass(frozen=True)
@@ -28,14 +26,20 @@ class Operator:
 
     @classmethod
     def from_csr(
-        cls, matrix: CsrMatrix, device: torch.device, *, symmetric: bool = False
+        cls, matrix: CsrMatrix, backend: Backend, *, symmetric: bool = False
     ) -> "Operator":
-        forward = SparseMatrix(matrix, device)
-        return cls(forward, forward if symmetric else SparseMatrix(matrix.transpose(), device))
+        forward = sparse_matrix(matrix, backend)
+        return cls(forward, forward if symmetric else sparse_matrix(matrix.transpose(), backend))
 
     def propagate(self, x: Tensor, steps: int = 1) -> Tensor:
         """Apply the operator ``steps`` times to node rows.  [R, N, h] -> [R, N, h]"""
-        return x if steps == 0 else _Power.apply(x, self, steps)
+        return self.filter(x, (0.0,) * steps + IDENTITY)
+
+    def filter(self, x: Tensor, coefficients: tuple[float, ...]) -> Tensor:
+        """sum_k theta_k P^k x, at the cost of the highest power.  [R, N, h] -> [R, N, h]"""
+        if coefficients == IDENTITY:
+            return x
+        return _Filter.apply(x, self, coefficients)  # type: ignore[no-any-return]
 
     def propagate_classes(self, p: Tensor, steps: int = 1) -> Tensor:
         """Apply the operator ``steps`` times to class rows.  [R, c, N] -> [R, c, N]
@@ -48,63 +52,32 @@ class Operator:
         return _ClassPower.apply(p, self, steps)  # type: ignore[no-any-return]
 
 
-def _power_runs(matrix: SparseMatrix, x: Tensor, steps: int) -> Tensor:  # [R, N, h] -> [R, N, h]
-    runs, nodes, width = x.shape
-    if x.is_cuda:
-        wide = x.permute(1, 0, 2).reshape(nodes, runs * width)  # [N, R h]: one launch a step
-        wide = matrix.power_into(torch.empty_like(wide), wide, steps)
-        return wide.view(nodes, runs, width).permute(1, 0, 2)
-    out = empty_on_huge_pages(*x.shape, like=x)
-    for run in range(runs):
-        matrix.power_into(out[run], x[run], steps)
-    return out
-
-
-def _power_classes(matrix: SparseMatrix, p: Tensor, steps: int) -> Tensor:
-    """[R, c, N] -> [R, c, N]"""
-    runs, classes, nodes = p.shape
-    if p.is_cuda:
-        rows = p.reshape(-1, nodes).t().contiguous()  # [N, R c]
-        rows = matrix.power_into(torch.empty_like(rows), rows, steps)
-        return rows.t().reshape(p.shape)
-    p = p.contiguous()
-    out = torch.empty_like(p)
-    together = max(1, _FOLDED_COLUMNS // classes)
-    for start in range(0, runs, together):
-        block, target = p[start : start + together], out[start : start + together]
-        used = len(block) * classes
-        width = used + -used % LANES  # columns that fill no register cost more than a full one
-        rows = empty_on_huge_pages(nodes, width, like=p)
-        columns_to_rows(flat(block), flat(rows), nodes, used, width)
-        rows = matrix.power_into(empty_on_huge_pages(nodes, width, like=p), rows, steps)
-        rows_to_columns(flat(rows), flat(target), nodes, used, width)
-    return out
-
-
-class _Power(torch.autograd.Function):
-    """A^K x; its gradient is (A^T)^K g, so that no step keeps anything for the way back."""
+class _Filter(torch.autograd.Function):
+    """f(A) x; its gradient is f(A^T) g, so that no step keeps anything for the way back."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, operator: Operator, steps: int) -> Tensor:
-        ctx.operator, ctx.steps = operator, steps
-        return _power_runs(operator.matrix, x, steps)
+    def forward(ctx: Any, x: Tensor, operator: Operator, coefficients: tuple[float, ...]) -> Tensor:
+        ctx.operator, ctx.coefficients = operator, coefficients
+        return operator.matrix.filter_runs(x, coefficients)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return _power_runs(ctx.operator.transposed, grad.contiguous(), ctx.steps), None, None
+        matrix: SparseMatrix = ctx.operator.transposed
+        return matrix.filter_runs(grad.contiguous(), ctx.coefficients), None, None
 
 
 class _ClassPower(torch.autograd.Function):
-    """The same for class-major columns."""
+    """A^K for class-major columns."""
 
     @staticmethod
     def forward(ctx: Any, p: Tensor, operator: Operator, steps: int) -> Tensor:
         ctx.operator, ctx.steps = operator, steps
-        return _power_classes(operator.matrix, p, steps)
+        return operator.matrix.power_classes(p, steps)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return _power_classes(ctx.operator.transposed, grad, ctx.steps), None, None
+        matrix: SparseMatrix = ctx.operator.transposed
+        return matrix.power_classes(grad, ctx.steps), None, None
 
 
 def with_self_loops(topology: Topology) -> Topology:
@@ -129,12 +102,7 @@ def normalised_adjacency(topology: Topology, aggregator: Aggregator) -> CsrMatri
     return CsrMatrix(topology.indptr, columns, values.to(torch.float32), shape)
 
 
-def aggregation(topology: Topology, aggregator: Aggregator, device: torch.device) -> Operator:
+def aggregation(topology: Topology, aggregator: Aggregator, backend: Backend) -> Operator:
     """The aggregator over the topology's neighbour lists as they are."""
     matrix = normalised_adjacency(topology, aggregator)
-    return Operator.from_csr(matrix, device, symmetric=aggregator == "gcn")
-
-
-def kprop_operator(topology: Topology, aggregator: Aggregator, device: torch.device) -> Operator:
-    """One step of KProp (paper Algorithm 2): aggregation over N(v) - {v}."""
-    return aggregation(topology.without_self_loops(), aggregator, device)
+    return Operator.from_csr(matrix, backend, symmetric=aggregator == "gcn")

@@ -1,52 +1,104 @@
-"""``python -m lpgnn.report``: rebuild tables, figures, comparison and page from the rows."""
+"""``python -m lpgnn.report``: tables, figures and pages from the rows of a results folder."""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+from lpgnn.composition import experiment_names
 from lpgnn.config import Settings
 from lpgnn.errors import InputError, exit_code
-from lpgnn.report.comparison import verdict_counts
-from lpgnn.report.rebuild import rebuild
+from lpgnn.report.build import build, remove, write_page
+from lpgnn.report.evidence import Source
 
-_SETTINGS = ("results_dir", "selection")
+_SETTINGS = ("results_dir", "selection", "data_dir")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m lpgnn.report",
-        description="Rebuild tables, figures and report.html from the rows of a results folder.",
-        epilog="Settings: results_dir=results, selection=paper|released.  "
+        description="Build tables and figures of experiments from the rows of a results folder.",
+        epilog="Settings: experiment=NAME (may be repeated; without it all that have rows, and the "
+        "paper's comparison and report.html), results_dir=results, selection=paper|released, "
+        "data_dir=data, and what else the run was given, such as dataset=cora or max_epochs=50.  "
         "Exit codes: 0 done, 2 bad input.",
     )
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    overrides = parser.parse_args(arguments).overrides
-    return exit_code(lambda: _rebuild(overrides))
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument(
+        "--config-dir",
+        action="append",
+        default=[],
+        help="a folder of your own, with experiment/NAME.yaml; may be repeated",
+    )
+    given = parser.parse_intermixed_args(arguments)
+    return exit_code(lambda: _report(given.settings, given.config_dir))
 
 
-def _rebuild(overrides: Sequence[str]) -> int:
-    settings = parse(overrides)
-    judged = rebuild(settings)
-    counts = verdict_counts([one.verdict for one in judged])
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    print(f"{len(judged)} cells of the paper's tables (selection={settings.selection}): {told}")
-    print(f"report: {settings.results_dir}/report.html")
+def _report(words: Sequence[str], config_dirs: Sequence[str]) -> int:
+    names, settings, overrides = parse(words)
+    folders = tuple(Path(folder).expanduser() for folder in config_dirs)
+    data_dir = str(settings.data_dir)
+    source = Source(settings.results_path, settings.selection, data_dir, overrides, folders)
+    if not source.store.datasets():
+        allowed = "no rows there: must be a folder that lpgnn.run has written to"
+        raise InputError("results_dir", settings.results_dir, allowed)
+    try:
+        if names:
+            _build_named(names, source)
+        else:
+            _build_all(source)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        allowed = f"must be a readable and writable folder ({reason})"
+        raise InputError("results_dir", settings.results_dir, allowed) from None
     return 0
 
 
-def parse(overrides: Sequence[str]) -> Settings:
-    """The settings of a report from KEY=VALUE words."""
-    values: dict[str, str] = {}
-    for word in overrides:
+def _build_named(names: Sequence[str], source: Source) -> None:
+    for name in names:
+        results = source.results(name)
+        if not results.has_rows:
+            obstacles = [cell.obstacle for cell in results.cells if cell.obstacle]
+            reason = obstacles[0] if obstacles else "run it first"
+            raise InputError("experiment", name, f"no rows in {source.results_dir}: {reason}")
+    for name in names:
+        built = build(name, source)
+        for table in built.tables:
+            print(f"table:  {source.results_dir}/tables/{table}.csv, .md, .tex")
+        for figure in built.figures:
+            print(f"figure: {source.results_dir}/figures/{figure}.png, .svg")
+        print(f"page:   {write_page(built, source)}")
+
+
+def _build_all(source: Source) -> None:
+    from lpgnn.paper import write_paper
+
+    built = []
+    for name in experiment_names(source.config_dirs):
+        if source.results(name).has_rows:
+            built.append(build(name, source))
+        else:
+            remove(source.results(name), source.results_dir)
+    print(write_paper(built, source))
+    print(f"page: {source.results_dir}/report.html")
+
+
+def parse(words: Sequence[str]) -> tuple[list[str], Settings, tuple[str, ...]]:
+    """Experiments, the report's own settings, and overrides of the experiments."""
+    names: list[str] = []
+    own: dict[str, str] = {}
+    overrides: list[str] = []
+    for word in words:
         key, equals, value = word.partition("=")
-        if key not in _SETTINGS or not equals:
-            raise InputError(key, value, f"is no setting; known: {', '.join(_SETTINGS)}")
-        values[key] = value
-    usual = Settings()
-    return Settings(
-        results_dir=values.get("results_dir", usual.results_dir),
-        selection=values.get("selection", usual.selection),
-    )
+        if not equals:
+            raise InputError("settings", word, "must be KEY=VALUE")
+        if key.lstrip("+") == "experiment":
+            names += [name for name in value.split(",") if name]
+        elif key in _SETTINGS:
+            own[key] = value
+        else:
+            overrides.append(word)
+    return list(dict.fromkeys(names)), Settings(**own), tuple(overrides)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lpgnn.results import write_atomically
+from lpgnn.rows import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,9 +15,10 @@ Style = tuple[str, str]  # a colour and a marker
 
 # Okabe and Ito's palette, safe for colour-blind readers; markers tell the series apart in grey.
 STYLES: tuple[Style, ...] = (
-    *(("#0072B2", "o"), ("#D55E00", "s")),
-    *(("#009E73", "^"), ("#CC79A7", "D")),
+    *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D")),
+    *(("#E69F00", "v"), ("#56B4E9", "P"), ("#7A5195", "*")),
 )
+CONTROL_STYLES: tuple[Style, ...] = (("#222222", "x"), ("#222222", "+"), ("#222222", "1"))
 GREY = "#555555"
 
 _STYLE = {

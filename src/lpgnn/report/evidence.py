@@ -1,15 +1,17 @@
-"""The rows behind every cell, and their summary."""
+"""The numbers of an experiment: its points and the rows behind each."""
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
+from lpgnn.composition import Experiment, Point, expand, load_experiment
 from lpgnn.config import Configuration
 from lpgnn.errors import InputError
-from lpgnn.report.cells import Cell
-from lpgnn.results import Row, RowStore, Summary, summarise
-
-RULES = ("paper", "released")
+from lpgnn.report.notation import canonical
+from lpgnn.report.paired import Difference, paired
+from lpgnn.rows import Row, RowStore, Summary, summarise
+from lpgnn.rows.schema import RULES
 
 
 def other_rule(selection: str) -> str:
@@ -17,109 +19,130 @@ def other_rule(selection: str) -> str:
     return RULES[1 - RULES.index(selection)]
 
 
-class Evidence:
-    """The rows of a results folder by the identity of their computation.
+@dataclass(frozen=True)
+class Cell:
+    """A point of a grid with its rows: one number of a table or a figure.
 
-    A cell counts the repeats its settings ask for, 0 to ``repeats - 1``; failed repeats have no
+    It counts the repeats its settings ask for, 0 to ``repeats - 1``; failed repeats have no
     accuracy and are left out of the summary.
     """
 
-    def __init__(self, results_dir: Path | str) -> None:
-        self.store = RowStore(results_dir)
-        self._rows: dict[str, dict[str, list[Row]]] = {}
-        self._configurations: dict[str, Configuration | InputError] = {}
-        self._identities: dict[str, str] = {}
-        self._summaries: dict[tuple[str, str, int], Summary | None] = {}
+    point: Point
+    configuration: Configuration | None
+    obstacle: str  # why the point cannot be resolved, empty if it can
+    rows: list[Row] = field(repr=False)
 
-    def configuration(self, cell: Cell) -> Configuration | None:
-        """What the cell computes; None while its table of hyper-parameters has no such entry."""
-        found = self._resolved(cell)
-        return None if isinstance(found, InputError) else found
+    @cached_property
+    def identity(self) -> str:
+        return "" if self.configuration is None else self.configuration.identity
 
-    def obstacle(self, cell: Cell) -> str:
-        """Why the cell cannot be computed yet; empty if it can."""
-        found = self._resolved(cell)
-        if not isinstance(found, InputError):
-            return ""
-        return f"not covered by hparams={cell.settings.hparams}: {found}"
+    @cached_property
+    def keys(self) -> dict[str, str]:
+        """The point's choices in one spelling, the dataset and the label among them."""
+        chosen = {k: canonical(v) for k, v in self.point.keys.items() if k not in _FOLDERS}
+        label = {"label": str(self.point.label)} if self.point.label else {}
+        return chosen | {"dataset": self.dataset} | label
 
-    def identity(self, cell: Cell) -> str:
-        """The identity of the cell's rows; empty while it cannot be resolved."""
-        key = repr(cell.settings)
-        if key not in self._identities:
-            found = self.configuration(cell)
-            self._identities[key] = found.identity if found is not None else ""
-        return self._identities[key]
+    @property
+    def dataset(self) -> str:
+        known = self.configuration
+        return str(self.point.keys.get("dataset", "")) if known is None else known.dataset.name
 
-    def needs_features(self, cell: Cell) -> bool:
-        """Whether the cell is computed from the graph's own features."""
-        found = self.configuration(cell)
-        return found is not None and found.feature == "raw"
+    @property
+    def name(self) -> str:
+        """What tells the cell from the others of its dataset."""
+        named = {k: v if k == "label" else f"{k}={v}" for k, v in self.keys.items()}
+        return ", ".join(text for key, text in named.items() if key != "dataset")
 
-    def rows(self, cell: Cell) -> list[Row]:
-        """The cell's rows in the order of their repeats, failed ones among them."""
-        wanted = self.rows_by_identity(cell.dataset).get(self.identity(cell), [])
-        return [row for row in wanted if int(row["repeat"]) < cell.settings.repeats]
+    @property
+    def is_finished(self) -> bool:
+        """All wanted repeats have a row, be it a failed one."""
+        return len(self.rows) >= self.point.settings.repeats
 
-    def summary(self, cell: Cell, selection: str) -> Summary | None:
-        """Mean and CI of the test accuracy under a selection rule; None without a row."""
-        key = (self.identity(cell), selection, cell.settings.repeats)
+    @property
+    def num_failed(self) -> int:
+        return sum(row["status"] != "ok" for row in self.rows)
+
+    def values(self, selection: str, metric: str = "acc") -> dict[int, float]:
+        """A test metric of each repeat that did not fail; rows without the metric are left out."""
+        column = f"{selection}/test/{metric}"
+        rows = [row for row in self.rows if row["status"] == "ok" and row.get(column)]
+        found = {int(row["repeat"]): float(row[column]) for row in rows}
+        return {repeat: value for repeat, value in found.items() if math.isfinite(value)}
+
+
+_FOLDERS = ("results_dir", "data_dir")
+
+
+@dataclass(frozen=True)
+class Results:
+    """An experiment with the rows of all its points, under one selection rule."""
+
+    experiment: Experiment
+    cells: list[Cell]
+    selection: str
+    config_dirs: tuple[Path, ...] = ()
+    _summaries: dict[tuple[str, str, int], Summary | None] = field(default_factory=dict, repr=False)
+
+    @property
+    def has_rows(self) -> bool:
+        return any(cell.rows for cell in self.cells)
+
+    def summary(self, cell: Cell, *, metric: str = "acc", rule: str = "") -> Summary | None:
+        """Mean and CI of a test metric under a selection rule; None without a number."""
+        rule = rule or self.selection
+        key = (cell.identity, f"{rule}/{metric}", cell.point.settings.repeats)
         if key not in self._summaries:
-            values = list(self.accuracies(cell, selection).values())
+            values = list(cell.values(rule, metric).values())
             self._summaries[key] = summarise(values) if values else None
         return self._summaries[key]
 
-    def accuracies(self, cell: Cell, selection: str) -> dict[int, float]:
-        """The test accuracy of each repeat that did not fail."""
-        return {
-            int(row["repeat"]): self._accuracy(row, cell, selection)
-            for row in succeeded(self.rows(cell))
-        }
-
-    def _resolved(self, cell: Cell) -> Configuration | InputError:
-        # Kept by their text: settings may hold mappings, which have no hash.
-        key = repr(cell.settings)
-        if key not in self._configurations:
-            try:
-                self._configurations[key] = cell.settings.resolve()
-            except InputError as error:
-                # Only the paper's table is sure to be there: others grow as graphs are tuned.
-                if cell.settings.hparams == "paper":
-                    raise
-                self._configurations[key] = error
-        return self._configurations[key]
-
-    def _accuracy(self, row: Row, cell: Cell, selection: str) -> float:
-        column = f"{selection}/test/acc"
-        try:
-            value = float(row[column])
-        except (KeyError, TypeError, ValueError):
-            value = math.nan
-        if not 0 <= value <= 100:
-            raise InputError(
-                str(self.store.path(cell.dataset)),
-                f"row {row['id']}/{row['repeat']}, {column} {row.get(column)!r}",
-                "must be an accuracy in per cent",
-            )
-        return value
-
-    def rows_by_identity(self, dataset: str) -> dict[str, list[Row]]:
-        """All rows of a dataset, those that no cell asks for among them."""
-        if dataset not in self._rows:
-            grouped: dict[str, list[Row]] = {}
-            for number, row in enumerate(self.store.read(dataset), start=2):
-                if not (row.get("id") and str(row.get("repeat")).isdecimal() and row.get("status")):
-                    raise InputError(
-                        str(self.store.path(dataset)),
-                        f"line {number}",
-                        "must be a row of lpgnn.run with id, repeat and status",
-                    )
-                grouped.setdefault(row["id"], []).append(row)
-            for rows in grouped.values():
-                rows.sort(key=lambda row: int(row["repeat"]))
-            self._rows[dataset] = grouped
-        return self._rows[dataset]
+    def difference(self, first: Cell, second: Cell, metric: str = "acc") -> Difference | None:
+        """first - second, paired by repeat."""
+        return paired(first.values(self.selection, metric), second.values(self.selection, metric))
 
 
-def succeeded(rows: Sequence[Row]) -> list[Row]:
-    return [row for row in rows if row["status"] == "ok"]
+@dataclass(frozen=True)
+class Source:
+    """Where a report's numbers come from, and which rule chooses the epoch.
+
+    ``overrides`` are put over every experiment, as on the command line of the run that made its
+    rows.
+    """
+
+    results_dir: Path
+    selection: str = "released"
+    data_dir: str = "data"
+    overrides: tuple[str, ...] = ()
+    config_dirs: tuple[Path, ...] = ()
+    _known: dict[str, Results] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def store(self) -> RowStore:
+        return RowStore(self.results_dir)
+
+    def results(self, name: str) -> Results:
+        """Expand an experiment's grid and look up its rows, once."""
+        if name not in self._known:
+            folders = zip(_FOLDERS, map(_quoted, (self.results_dir, self.data_dir)), strict=True)
+            overrides = [f"+experiment={name}", *map("=".join, folders), *self.overrides]
+            points = expand(overrides, multirun=True, config_dirs=self.config_dirs)
+            cells = [_cell(point, self.store) for point in points]
+            experiment = load_experiment(name, self.config_dirs)
+            self._known[name] = Results(experiment, cells, self.selection, self.config_dirs)
+        return self._known[name]
+
+
+def _quoted(value: object) -> str:
+    return "'" + str(value).replace("'", r"\'") + "'"
+
+
+def _cell(point: Point, store: RowStore) -> Cell:
+    try:
+        configuration = point.settings.resolve(fetch=False)
+    except InputError as error:
+        # A table of hyper-parameters grows as graphs are tuned: what it lacks is a gap.
+        return Cell(point, None, str(error), [])
+    finished = store.finished(configuration.dataset.name, configuration.identity)
+    wanted = sorted(repeat for repeat in finished if repeat < point.settings.repeats)
+    return Cell(point, configuration, "", [finished[repeat] for repeat in wanted])

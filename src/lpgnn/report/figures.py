@@ -1,411 +1,289 @@
-"""The paper's figures: the CSV files its TeX plots, and the same figures drawn.
+"""Figures from an experiment's YAML and rows, as PNG and SVG.
 
-Where a point of a figure is the same computation as a cell of a printed table, the paper's value
-is drawn beside ours as a hollow marker.  Drawing twice gives the same bytes.
+Filled markers are ours with their interval, hollow ones printed values.  What knows no x is a
+level line with its interval as a band.  Drawing twice gives the same bytes.
 """
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lpgnn.config import Settings
-from lpgnn.report.beyond import (
-    GRAPHS,
-    SERIES,
-    STANDS_FOR,
-    X_BUDGETS,
-    Y_BUDGETS,
-    labels_only_cell,
-)
-from lpgnn.report.cells import BACKBONES, DATASETS, TABLES, Curve, Entry, Table, curves
-from lpgnn.report.comparison import Judged, decimal
-from lpgnn.report.drawing import GREY, STYLES, Style, new_figure, our_style, save
-from lpgnn.report.evidence import Evidence
-from lpgnn.report.printed import Printed
-from lpgnn.report.tables import fill_controls
-from lpgnn.report.value import Worth
-from lpgnn.results import Summary, write_atomically
+from lpgnn.errors import InputError
+from lpgnn.report.drawing import CONTROL_STYLES, GREY, STYLES, Style, new_figure, our_style, save
+from lpgnn.report.evidence import Results
+from lpgnn.report.notation import as_number, mathtext, symbol
+from lpgnn.report.placing import Entry, Placed, as_keys, parse, place, spread, unique
+from lpgnn.report.tables import Printed
+from lpgnn.rows import Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, FigureBase
-
-_LEVELS = ((GREY, "--"), ("#CC79A7", ":"))  # non-private, labels only: bands, not series
-_BLANK: Style = ("#222222", "x")  # reports that hold nothing
-FIGURES = (
-    *("budgets", "mechanisms", "features", "kprop", "denoising", "convexity"),
-    "value_of_features",
-)
-
-
-def convexity(z: float) -> float:
-    """f(z) = z coth^2(z / 2) (paper Figure "z"): the variance bound of MB, up to a constant."""
-    return z / math.tanh(z / 2) ** 2
-
-
-def convexity_minimum() -> float:
-    """The z > 0 with sinh(z) = 2 z, where f'(z) = 0 (paper, proof of Proposition "optm")."""
-    low, high = 1.0, 4.0  # sinh(1) < 2 and sinh(4) > 8
-    while high - low > 1e-14:
-        middle = (low + high) / 2
-        low, high = (middle, high) if math.sinh(middle) < 2 * middle else (low, middle)
-    return (low + high) / 2
-
-
-def write_curves(base: Settings, evidence: Evidence) -> None:
-    """Write the CSV files that the paper's TeX plots; a file needs one point to exist.
-
-    Without a point an older file is removed: it would show numbers that no row supports.
-    """
-    folder = Path(base.results_dir) / "figures"
-    for curve in curves(base):
-        points = [
-            f"{cell.column},{decimal(summary.mean)},{decimal(summary.ci)}"
-            for cell in curve.cells
-            if (summary := evidence.summary(cell, base.selection)) is not None
-        ]
-        path = folder / curve.figure / f"{curve.name}.csv"
-        if points:
-            lines = [f"{curve.axis},test/acc_mean,test/acc_ci", *points]
-            write_atomically(path, "\n".join(lines) + "\n")
-        else:
-            path.unlink(missing_ok=True)
-    write_convexity(base.results_dir)
-
-
-def write_convexity(results_dir: Path | str) -> Path:
-    """Write f(z) at 0.05, 0.10, ..., 10."""
-    samples = (i / 20 for i in range(1, 201))
-    lines = ["z,f", *(f"{z:.2f},{convexity(z):.6f}" for z in samples)]
-    path = Path(results_dir) / "figures" / "convexity.csv"
-    write_atomically(path, "\n".join(lines) + "\n")
-    return path
-
-
-def draw_figures(
-    base: Settings, evidence: Evidence, judged: Sequence[Judged], found: Sequence[Worth]
-) -> dict[str, bytes]:
-    """Draw all figures to ``figures/<name>.{png,svg}``; return the SVG of each by name."""
-    folder = Path(base.results_dir) / "figures"
-    by_identity = {one.identity: one.printed for one in judged}
-    all_curves = list(curves(base))
-    drawn: dict[str, bytes] = {}
-    with our_style():
-        for name in FIGURES:
-            if name == "budgets":
-                figure = _draw_budgets(all_curves, base, evidence, by_identity)
-            elif name == "kprop":
-                figure = _draw_kprop(all_curves, base, evidence, by_identity)
-            elif name == "convexity":
-                figure = _draw_convexity()
-            elif name == "value_of_features":
-                figure = _draw_worth(found)
-            else:
-                (table,) = (table for table in TABLES if table.name == name)
-                figure = _draw_table(table, judged, base, evidence)
-            drawn[name] = save(figure, folder, name)
-    return drawn
-
-
-def _bar(
-    axes: "Axes", x: Sequence[float], points: Sequence[Summary], style: Style, line: str
-) -> None:
-    color, marker = style
-    axes.errorbar(
-        x,
-        [p.mean for p in points],
-        yerr=[p.ci for p in points],
-        color=color,
-        marker=marker,
-        linestyle=line,
-        linewidth=1.4,
-        elinewidth=1.2,
-    )
-
-
-def _hollow(axes: "Axes", x: Sequence[float], points: Sequence[Printed], style: Style) -> None:
-    """The paper's values: hollow markers and thin bars."""
-    color, marker = style
-    axes.errorbar(
-        x,
-        [p.mean for p in points],
-        yerr=[p.ci for p in points],
-        color=color,
-        marker=marker,
-        markerfacecolor="white",
-        linestyle="none",
-        elinewidth=0.9,
-    )
-
-
-def _empty(axes: "Axes") -> None:
-    axes.text(0.5, 0.5, "no rows yet", transform=axes.transAxes, ha="center", color="#999999")
-    axes.set_yticks([])
-
-
-def _legend(
-    figure: "FigureBase", labels: Sequence[str], *, line: str = "none", blank: bool = False
-) -> None:
-    """One legend above all panels: the series, what filled and hollow mean, and the controls."""
+    from matplotlib.figure import FigureBase
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], color=color, marker=marker, linestyle=line, label=label)
-        for (color, marker), label in zip(STYLES, labels, strict=False)
-    ]
-    paper = "paper, as printed"
-    handles += [
-        Line2D([], [], color=GREY, marker="o", linestyle="none", label="ours"),
-        Line2D([], [], color=GREY, marker="o", mfc="white", linestyle="none", label=paper),
-    ]
-    if len(labels) == 1:  # a single series needs no name, only the two kinds of marker
-        for handle in handles[1:]:
-            handle.set_color(STYLES[0][0])
-        handles = handles[1:]
-    if blank:
-        color, marker = _BLANK
-        told = "blank reports"
-        handles.append(Line2D([], [], color=color, marker=marker, linestyle="none", label=told))
-    handles.append(Line2D([], [], color=GREY, linestyle=":", label="labels only"))
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
+AXES = ("panel_row", "panel", "x", "series")
+Group = tuple[str | None, bool]  # a series, and whether its points are controls
 
 
-def _draw_series(
-    axes: "Axes",
-    mine: Sequence[Curve],
-    base: Settings,
-    evidence: Evidence,
-    printed: Mapping[str, Printed],
-    *,
-    dodge: float,
-    line: str,
-) -> None:
-    """The curves of one panel, side by side at each coordinate, and the paper's values.
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure as an experiment's YAML describes it; see the README."""
 
-    The labels alone are a level for each label budget, in the colour of its curve if it has one.
-    """
-    coordinates = [cell.column for cell in mine[0].cells]
-    shown = False
-    for index, (curve, style) in enumerate(zip(mine, STYLES, strict=False)):
-        shift = (index - (len(mine) - 1) / 2) * dodge
-        points = list(enumerate(curve.cells))
-        ours = [
-            (x + shift, summary)
-            for x, cell in points
-            if (summary := evidence.summary(cell, base.selection)) is not None
-        ]
-        paper = [
-            (x + shift + 0.45 * dodge, printed[identity])
-            for x, cell in points
-            if (identity := evidence.identity(cell)) in printed
-        ]
-        shown = shown or bool(ours or paper)
-        if ours:
-            _bar(axes, [x for x, _ in ours], [s for _, s in ours], style, line)
-        if paper:
-            _hollow(axes, [x for x, _ in paper], [p for _, p in paper], style)
-    colours: dict[float, str] = {}
-    for curve, (colour, _) in zip(mine, STYLES, strict=False):
-        y_eps = curve.cells[0].settings.y_eps
-        colours[y_eps] = GREY if y_eps in colours else colour
-    for y_eps, colour in colours.items():
-        level = evidence.summary(labels_only_cell(base, mine[0].dataset, y_eps), base.selection)
-        if level is not None:
-            axes.axhline(level.mean, color=colour, linestyle=":", linewidth=1.1, zorder=1)
-            shown = True
-    labels = [r"$\infty$" if c == "inf" else f"{float(c):g}" for c in coordinates]
-    axes.set_xticks(range(len(coordinates)), labels)
-    axes.set_xlim(-0.5, len(coordinates) - 0.5)
-    if not shown:
-        _empty(axes)
+    name: str
+    x: str | list[str] = ""
+    series: str | list[str] | None = None
+    panels: str | list[str] | None = None  # one key, or one for the rows and one for the columns
+    caption: str = ""
+    metric: str = "acc"
+    scale: str = "even"  # even = values side by side | log
+    lines: bool = False
+    where: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[Any, str] = field(default_factory=dict)
+    printed: str | list[str] | None = None  # other experiments whose printed values are shown
+    strips: list[Any] = field(default_factory=list)  # parts above each other, over these options
+
+    def __post_init__(self) -> None:
+        setting = f"figures.{self.name}"
+        if not self.x and not self.strips:
+            raise InputError(setting, "x", "must name the key of the x axis")
+        if self.scale not in ("even", "log"):
+            raise InputError(f"{setting}.scale", self.scale, "must be even or log")
+        if len(as_keys(self.panels)) > 2:
+            raise InputError(f"{setting}.panels", self.panels, "must be one key or two")
+
+    @property
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        rows, column = [(), (), *((key,) for key in as_keys(self.panels))][-2:]
+        return dict(zip(AXES, (rows, column, as_keys(self.x), as_keys(self.series)), strict=True))
+
+    @property
+    def name_axis(self) -> str:
+        return "series" if self.series else "x"
 
 
-def _draw_budgets(
-    all_curves: Sequence[Curve],
-    base: Settings,
-    evidence: Evidence,
-    printed: Mapping[str, Printed],
-) -> "Figure":
-    """Figure "eps": a row a backbone, a column a dataset; x: eps_x, series: eps_y."""
-    figure = new_figure(12, 7.8)
-    panels = figure.subplots(len(BACKBONES), len(DATASETS), sharex=True, squeeze=False)
-    for i, (backbone, title) in enumerate(BACKBONES.items()):
-        for j, (dataset, name) in enumerate(DATASETS.items()):
-            axes = panels[i, j]
-            mine = [c for c in all_curves if (c.panel, c.dataset) == (backbone, dataset)]
-            axes.set_ylim(0, 100)
-            _draw_series(axes, mine, base, evidence, printed, dodge=0.19, line="none")
-            if i == 0:
-                axes.set_title(name, fontweight="bold")
-            if i == len(BACKBONES) - 1:
-                axes.set_xlabel(r"$\epsilon_x$")
-            if j == 0:
-                axes.set_ylabel(f"{title}\nAccuracy (%)")
-    _legend(figure, [c.label for c in all_curves if c.figure == "xyeps"][:4])
-    return figure
+def parse_figure(name: str, options: Any) -> list[FigureSpec]:
+    """The strips of a figure, or the figure as the only one."""
+    setting = f"figures.{name}"
+    strips = parse(FigureSpec, setting, options).strips or [{}]
+    if not all(isinstance(strip, Mapping) for strip in strips):
+        raise InputError(f"{setting}.strips", strips, "must be a list of mappings")
+    return [parse(FigureSpec, setting, {**options, "strips": [], **strip}) for strip in strips]
 
 
-def _draw_kprop(
-    all_curves: Sequence[Curve],
-    base: Settings,
-    evidence: Evidence,
-    printed: Mapping[str, Printed],
-) -> "Figure":
-    """Figure "kprop": accuracy over K_x (upper row) and K_y (lower row), a column a dataset."""
-    figure = new_figure(12, 6.6)
-    # A colour means another budget in each row, so each row is a subfigure with its own legend.
-    strips = figure.subfigures(2, 1, squeeze=False).flat
-    for strip, axis, symbol in zip(strips, ("x_steps", "y_steps"), ("$K_x$", "$K_y$"), strict=True):
-        panels = strip.subplots(1, len(DATASETS))
-        for axes, (dataset, name) in zip(panels, DATASETS.items(), strict=True):
-            mine = [c for c in all_curves if (c.panel, c.dataset) == (axis, dataset)]
-            _draw_series(axes, mine, base, evidence, printed, dodge=0.1, line="-")
-            axes.set_title(name, fontweight="bold")
-            axes.set_xlabel(symbol)
-        panels[0].set_ylabel("Accuracy (%)")
-        _legend(strip, [c.label for c in all_curves if c.panel == axis][:3], line="-")
-    return figure
+@dataclass(frozen=True)
+class Strip:
+    """A grid of panels with one legend; what is placed at x = None is a level."""
+
+    spec: FigureSpec
+    results: Results
+    printed: Mapping[str, Printed]  # by identity
+    placed: list[Placed]
+    entries: dict[str, dict[str, Entry]]
+
+    def summary(self, one: Placed) -> Summary | None:
+        return self.results.summary(one.cell, metric=self.spec.metric)
+
+    @cached_property
+    def groups(self) -> dict[Group, list[Placed]]:
+        """The points of each series, and apart from them of controls."""
+        found: dict[Group, list[Placed]] = {}
+        for one in self.placed:
+            found.setdefault((one.at["series"], one.cell.point.control), []).append(one)
+        return found
+
+    @cached_property
+    def styles(self) -> dict[Group, Style]:
+        left = {False: itertools.cycle(STYLES), True: itertools.cycle(CONTROL_STYLES)}
+        return {group: next(left[group[1]]) for group in self.groups}
+
+    @cached_property
+    def curves(self) -> list[Group]:
+        """The groups that are not levels."""
+        return [g for g, found in self.groups.items() if any(one.at["x"] for one in found)]
+
+    def level_colour(self, group: Group, one: Placed) -> str:
+        """A series' own colour; a control takes that of the series whose key it shares."""
+        is_control = group[1]
+        hue = one.cell.keys.get((*self.spec.axes["series"], "")[0])
+        return self.styles.get((hue, False) if is_control else group, (GREY, ""))[0]
 
 
-def _draw_table(
-    table: Table, judged: Sequence[Judged], base: Settings, evidence: Evidence
-) -> "Figure":
-    """An accuracy table as a picture: ours filled, the paper's printed values hollow beside it.
-
-    x runs over what is not compared, the compared entries are the series; a table with one column
-    has one series over its rows.  The controls stand where their budgets do.
-    """
-    controls = fill_controls(table, base, evidence)
-    by_key = {
-        (one.cell.dataset, one.cell.row, one.cell.column): one
-        for one in judged
-        if one.cell.table == table.name
-    }
-    series: tuple[Entry | None, ...]
-    if len(table.columns) == 1:
-        positions, series = table.rows, (None,)
-    elif table.compared == "rows":
-        positions, series = table.columns, table.rows
-    else:
-        positions, series = table.rows, table.columns
-
-    def find(dataset: str, position: Entry, one: Entry | None) -> Judged:
-        if one is None:
-            return by_key[dataset, position.key, table.columns[0].key]
-        row, column = (one, position) if table.compared == "rows" else (position, one)
-        return by_key[dataset, row.key, column.key]
-
-    def control(dataset: str, position: Entry, *, blank: bool) -> Summary | None:
-        """A control at a position: in its row or column, or standing for what is there."""
-        for (graph, row, column), one in controls.items():
-            places = {row, column, STANDS_FOR.get(row)}
-            if len(table.columns) == 1 and not blank:
-                places.add(position.key)  # the labels alone: a level over all rows
-            is_blank = one.cell.settings.feature == "blank"
-            if graph == dataset and is_blank == blank and position.key in places:
-                return one.summary
+def draw_figure(
+    name: str, options: Any, results: Results, printed: Mapping[str, Printed], folder: Path
+) -> bytes | None:
+    """Draw a figure to ``<name>.png`` and ``.svg``; return the SVG, None if there is no point."""
+    strips = [_strip(spec, results, printed) for spec in parse_figure(name, options)]
+    strips = [strip for strip in strips if strip.placed]
+    if not strips:
         return None
-
-    figure = new_figure(10, 6.8)
-    panels = figure.subplots(2, 2)
-    width = 0.8 / len(series) if len(series) > 1 else 0.4
-    for axes, (dataset, name) in zip(panels.flat, DATASETS.items(), strict=True):
-        for index, (one, style) in enumerate(zip(series, STYLES, strict=False)):
-            shift = (index - (len(series) - 1) / 2) * width
-            cells = [(x + shift, find(dataset, p, one)) for x, p in enumerate(positions)]
-            ours = [(x - 0.2 * width, c.ours) for x, c in cells if c.ours is not None]
-            if ours:
-                _bar(axes, [x for x, _ in ours], [s for _, s in ours], style, "none")
-            _hollow(axes, [x + 0.2 * width for x, _ in cells], [c.printed for _, c in cells], style)
-        for x, position in enumerate(positions):
-            if (cross := control(dataset, position, blank=True)) is not None:
-                _bar(axes, [x + (0.45 if len(series) > 1 else 0.28)], [cross], _BLANK, "none")
-            if (level := control(dataset, position, blank=False)) is not None:
-                ends = (x - 0.5, x + 0.5)
-                axes.plot(ends, [level.mean] * 2, color=GREY, linestyle=":", linewidth=1.3)
-        for edge in range(len(positions) - 1):
-            axes.axvline(edge + 0.5, color="#e4e4e4", linewidth=0.8)
-        small = 8 if len(series) == 1 else None
-        axes.set_xticks(range(len(positions)), [_tick(table, p) for p in positions], fontsize=small)
-        axes.set_xlim(-0.5, len(positions) - 0.5)
-        axes.set_title(name, fontweight="bold")
-        axes.set_ylabel("Accuracy (%)")
-    _legend(figure, [one.text if one is not None else "" for one in series], blank=True)
-    return figure
+    shapes = [_shape(strip, wraps=len(strips) == 1) for strip in strips]
+    columns, rows = max(columns for _, columns in shapes), sum(rows for rows, _ in shapes)
+    width, height = {1: (6, 4), 2: (5, 3.4), 3: (3.7, 3.1)}.get(columns, (3, 2.7))
+    height = min(height, 8.4 / rows) * rows + 0.3 * len(strips)
+    with our_style():
+        figure = new_figure(columns * width, height)
+        parts: Sequence[FigureBase] = [figure]
+        if len(strips) > 1:  # a colour means something else in each, so each has its own legend
+            parts = list(figure.subfigures(len(strips), 1, squeeze=False).flat)
+        for strip, part, shape in zip(strips, parts, shapes, strict=True):
+            _draw_strip(strip, part, shape)
+        return save(figure, folder, name)
 
 
-def _tick(table: Table, entry: Entry) -> str:
-    if len(table.columns) == 1:
-        return entry.tex.replace(" (", "\n").replace(")", "")
-    return entry.tex if entry.tex.startswith("$") else f"{table.row_heading.tex}={entry.tex}"
+def _strip(spec: FigureSpec, results: Results, printed: Mapping[str, Printed]) -> Strip:
+    setting = f"figures.{spec.name}"
+    placed, entries = place(
+        results, spec.axes, spec, setting=setting, name_axis=spec.name_axis, bare="x"
+    )
+    if spec.scale == "log":  # what has no place on the axis is a level
+        entries["x"] = {x: entry for x, entry in entries["x"].items() if _on_log_axis(x)}
+        placed = [
+            one if one.at["x"] in entries["x"] else replace(one, at={**one.at, "x": None})
+            for one in placed
+        ]
+    for axis in ("panel_row", "panel"):
+        placed = spread(placed, axis, spec.name_axis, entries[axis])
+    curves = {one.at["series"] for one in placed if one.at["x"] is not None}
+    levels = [o for o in placed if o.at["x"] is None and o.at["series"] not in curves]
+    placed = [*unique((one for one in placed if one.at["x"] is not None), setting), *levels]
+    strip = Strip(spec, results, printed, placed, entries)
+    for axis in ("panel_row", "panel"):
+        # A panel needs a point: what has level lines only is left out.
+        shown = {one.at[axis] for one in strip.placed if one.at["x"] and strip.summary(one)}
+        kept = {key: entry for key, entry in entries[axis].items() if key in shown}
+        placed = [one for one in strip.placed if one.at[axis] in shown]
+        strip = replace(strip, placed=placed, entries={**strip.entries, axis: kept})
+    return strip
 
 
-def _draw_worth(found: Sequence[Worth]) -> "Figure":
-    """What the private features are worth: a row a label budget, a column a dataset; x: eps_x."""
-    figure = new_figure(11, 6.4)
-    panels = figure.subplots(len(Y_BUDGETS), len(GRAPHS), sharex=True, squeeze=False)
-    for one in found:
-        i, j = Y_BUDGETS.index(one.y_eps), list(GRAPHS).index(one.dataset)
-        axes, shown = panels[i, j], False
+def _on_log_axis(x: str) -> bool:
+    number = as_number(x)
+    return number is not None and 0 < number < math.inf
+
+
+def _shape(strip: Strip, *, wraps: bool) -> tuple[int, int]:
+    """Rows and columns of panels; more than three panels of one key wrap to two rows."""
+    rows, columns = len(strip.entries["panel_row"]), len(strip.entries["panel"])
+    return (2, math.ceil(columns / 2)) if wraps and rows == 1 and columns > 3 else (rows, columns)
+
+
+def _draw_strip(strip: Strip, part: "FigureBase", shape: tuple[int, int]) -> None:
+    rows, columns = (strip.entries[axis].values() for axis in ("panel_row", "panel"))
+    keys = list(itertools.product(rows, columns))
+    metric = {"acc": "Accuracy (%)"}.get(strip.spec.metric, symbol(strip.spec.metric))
+    is_numeric = None not in map(as_number, strip.entries["x"])
+    for index, axes in enumerate(part.subplots(*shape, squeeze=False).flat):
+        if index >= len(keys):
+            axes.set_axis_off()
+            continue
+        row, column = keys[index]
+        _draw_panel(strip, axes, row.key, column.key)
+        if len(rows) == 1 or index < shape[1]:
+            axes.set_title(mathtext(column.text), fontweight="bold")
+        if index % shape[1] == 0:
+            axes.set_ylabel(mathtext(f"{row.text}\n{metric}" if row.text else metric))
+        if is_numeric and (len(rows) == 1 or index + shape[1] >= len(keys)):
+            axes.set_xlabel(mathtext(symbol(strip.spec.axes["x"][0])))
+    handles = list(_legend(strip))
+    part.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 8))
+
+
+def _draw_panel(strip: Strip, axes: "Axes", row: str, column: str) -> None:
+    for group, found in strip.groups.items():
+        mine = [one for one in found if (one.at["panel_row"], one.at["panel"]) == (row, column)]
+        _draw_points(strip, axes, group, [one for one in mine if one.at["x"] is not None])
+        for one in mine:
+            if one.at["x"] is None and (level := strip.summary(one)) is not None:
+                colour, ci = strip.level_colour(group, one), level.ci or 0
+                ends = (level.mean - ci, level.mean + ci)
+                axes.axhspan(*ends, color=colour, alpha=0.12, linewidth=0)
+                kind = ":" if group[1] else "--"
+                axes.axhline(level.mean, color=colour, linestyle=kind, linewidth=1.2, zorder=1)
+    order = list(strip.entries["x"])
+    if strip.spec.scale == "log":
+        ticks = [float(x) for x in order]
         axes.set_xscale("log")
-        for level, (color, line) in zip(one.levels.values(), _LEVELS, strict=True):
-            if level is not None:
-                low, high = level.mean - level.ci, level.mean + level.ci
-                axes.axhspan(low, high, color=color, alpha=0.15, linewidth=0)
-                axes.axhline(level.mean, color=color, linestyle=line, linewidth=1.3)
-                shown = True
-        for index, (curve, style) in enumerate(zip(one.curves.values(), STYLES, strict=False)):
-            # Side by side on a logarithmic axis: a factor apart, so that bars do not hide bars.
-            points = [(x * 1.1 ** (index - 1), s) for x, s in curve.items() if s is not None]
-            if points:
-                _bar(axes, [x for x, _ in points], [s for _, s in points], style, "-")
-                shown = True
-        axes.set_xlim(X_BUDGETS[0] / 1.8, X_BUDGETS[-1] * 1.8)
-        axes.set_xticks(X_BUDGETS, [f"{x:g}" for x in X_BUDGETS], fontsize=7)
+        axes.set_xlim(min(ticks) / 1.8, max(ticks) * 1.8)
         axes.minorticks_off()
-        if not shown:
-            _empty(axes)
-        if i == 0:
-            axes.set_title(GRAPHS[one.dataset], fontweight="bold")
-        if i == len(Y_BUDGETS) - 1:
-            axes.set_xlabel(r"$\epsilon_x$")
-        if j == 0:
-            axes.set_ylabel(f"{_label_budget(one.y_eps)}\nAccuracy (%)")
-    _worth_legend(figure, found[0])
-    return figure
+    else:
+        ticks = [float(i) for i in range(len(order))]
+        axes.set_xlim(-0.5, len(order) - 0.5)
+        for tick in ticks[:-1] if not strip.spec.lines else ():
+            axes.axvline(tick + 0.5, color="#e4e4e4", linewidth=0.8)
+    crowded = len(order) > 6
+    texts = [_tick(entry.text, crowded) for entry in strip.entries["x"].values()]
+    axes.set_xticks(ticks, texts, fontsize=7 if crowded else None)
 
 
-def _label_budget(y_eps: float) -> str:
-    return r"$\epsilon_y=\infty$" if math.isinf(y_eps) else rf"$\epsilon_y={y_eps:g}$"
+def _tick(text: str, crowded: bool) -> str:
+    """Details in brackets go to a second line, and where it is crowded the second word, too."""
+    if "(" in text:
+        return mathtext(text.replace(" (", "\n").replace(")", ""))
+    return mathtext(text.replace(" ", "\n", 1) if crowded else text)
 
 
-def _worth_legend(figure: "Figure", one: Worth) -> None:
+def _draw_points(strip: Strip, axes: "Axes", group: Group, points: list[Placed]) -> None:
+    """A series with intervals, side by side with the others, and its printed values."""
+    order, has_lines = list(strip.entries["x"]), strip.spec.lines
+    apart = len(strip.curves) if strip.spec.series else 1
+    shift = strip.curves.index(group) - (apart - 1) / 2 if points and apart > 1 else 0.0
+    slot = 0.1 if has_lines else 0.8 / apart
+
+    def position(x: str, aside: float) -> float:
+        if strip.spec.scale == "log":
+            return float(x) * float(1.1 ** (shift + aside))
+        return order.index(x) + (shift + aside) * slot
+
+    by_x = {str(one.at["x"]): one for one in points}
+    ours = {x: found for x in order if x in by_x and (found := strip.summary(by_x[x]))}
+    printed = {
+        x: strip.printed[by_x[x].cell.identity]
+        for x in order
+        if x in by_x and not group[1] and by_x[x].cell.identity in strip.printed
+    }
+    aside = -0.2 if printed and not has_lines else 0.0
+    numbers: Mapping[str, Summary | Printed]
+    for numbers, offset, is_hollow in (
+        (ours, aside, False),
+        (printed, 0.45 if has_lines else 0.2, True),
+    ):
+        if numbers:
+            axes.errorbar(
+                [position(x, offset) for x in numbers],
+                [number.mean for number in numbers.values()],
+                yerr=[number.ci or 0.0 for number in numbers.values()],
+                color=strip.styles[group][0],
+                marker=strip.styles[group][1],
+                linewidth=1.4,
+                elinewidth=1.1,
+                linestyle="-" if has_lines and not is_hollow else "none",
+                markerfacecolor="white" if is_hollow else None,
+            )
+
+
+def _legend(strip: Strip) -> Iterator["Line2D"]:
+    """The series, the levels, and what filled and hollow mean."""
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], color=color, marker=marker, label=SERIES[key].text)
-        for key, (color, marker) in zip(one.curves, STYLES, strict=False)
-    ]
-    handles += [
-        Line2D([], [], color=color, linestyle=line, label=SERIES[key].text)
-        for key, (color, line) in zip(one.levels, _LEVELS, strict=True)
-    ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
-
-
-def _draw_convexity() -> "Figure":
-    """Figure "z": f(z) = z coth^2(z / 2) on (0, 10], with its minimum."""
-    figure = new_figure(5, 3.4)
-    axes, minimum = figure.subplots(), convexity_minimum()
-    z = [i / 100 for i in range(1, 1001) if convexity(i / 100) <= 20]
-    axes.plot(z, [convexity(value) for value in z], color=STYLES[0][0], linewidth=1.8)
-    axes.axvline(minimum, color=GREY, linestyle="--", linewidth=1.2)
-    axes.plot([minimum], [convexity(minimum)], color=STYLES[1][0], marker="o", linestyle="none")
-    note = f"minimum at $z^\\star$ = {minimum:.4f}\n$f(z^\\star)$ = {convexity(minimum):.4f}"
-    axes.annotate(note, (minimum, convexity(minimum)), (10, -28), textcoords="offset points")
-    axes.set_xlim(0, 10)
-    axes.set_ylim(0, 20)
-    axes.set_xlabel("$z$")
-    axes.set_ylabel(r"$f(z) = z\,\coth^2(z/2)$")
-    return figure
+    for group, found in strip.groups.items():
+        text = strip.entries["series"][str(group[0])].text
+        label = mathtext(text or ("controls" if group[1] else "ours"))
+        if group in strip.curves:
+            (colour, marker), kind = strip.styles[group], "-" if strip.spec.lines else "none"
+            yield Line2D([], [], color=colour, marker=marker, linestyle=kind, label=label)
+        elif any(strip.summary(one) for one in found):
+            colours = {strip.level_colour(group, one) for one in found}
+            colour = colours.pop() if len(colours) == 1 else GREY
+            yield Line2D([], [], color=colour, linestyle=":" if group[1] else "--", label=label)
+    own = (one.cell for one in strip.placed if one.at["x"] and not one.cell.point.control)
+    if any(cell.identity in strip.printed for cell in own):
+        colour = GREY if strip.spec.series else STYLES[0][0]
+        if strip.spec.series:
+            yield Line2D([], [], color=colour, marker="o", linestyle="none", label="ours")
+        hollow = Line2D([], [], color=colour, marker="o", linestyle="none", label="as printed")
+        hollow.set_markerfacecolor("white")
+        yield hollow

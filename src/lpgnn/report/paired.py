@@ -1,12 +1,10 @@
 """Differences between two computations on the same splits, repeat by repeat."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from lpgnn.report.cells import Cell
-from lpgnn.report.evidence import Evidence
-from lpgnn.results.summary import percentile_interval
+from lpgnn.rows.summary import percentile_interval
 
 
 @dataclass(frozen=True)
@@ -31,14 +29,13 @@ class Difference:
 
 
 def bootstrap_difference(values: Sequence[float]) -> Difference | None:
-    """Mean and interval of differences as the accuracies get theirs; None for fewer than two."""
+    """Mean and interval of differences, as for accuracies; None for fewer than two."""
     if len(values) < 2:
         return None
     low, high = percentile_interval(values)
     return Difference(fmean(values), low, high, len(values))
 
 
-def paired(evidence: Evidence, cell: Cell, control: Cell, selection: str) -> Difference | None:
-    """cell - control over the repeats that both have: the same repeat has the same split."""
-    ours, theirs = (evidence.accuracies(one, selection) for one in (cell, control))
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
+    """ours - theirs over the repeats that both have: the same repeat has the same split."""
     return bootstrap_difference([ours[r] - theirs[r] for r in sorted(ours.keys() & theirs.keys())])

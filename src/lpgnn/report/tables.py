@@ -1,304 +1,283 @@
-"""The paper's tables from our rows, as CSV, Markdown and LaTeX."""
+"""Tables from an experiment's YAML and rows."""
 
 import csv
-import io
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any
 
-from lpgnn.config import Settings
 from lpgnn.errors import InputError
-from lpgnn.report.beyond import CONTROLS, EDITIONS, LEARNERS, with_controls
-from lpgnn.report.cells import DATASETS, TABLES, Cell, Entry, Table
-from lpgnn.report.comparison import decimal
-from lpgnn.report.evidence import Evidence
-from lpgnn.report.printed import Printed, paper_numbers
-from lpgnn.results import Summary, write_atomically
+from lpgnn.report.evidence import Cell, Results
+from lpgnn.report.grid import Grid, Shown
+from lpgnn.report.notation import canonical, symbol
+from lpgnn.report.paired import Difference
+from lpgnn.report.placing import Entry, as_keys, parse, place, spread, unique
+from lpgnn.rows import Summary, write_atomically
 
-STATISTICS = ("num_classes", "num_nodes", "num_edges", "num_features", "average_degree")
-_HEADINGS = ("#Classes", "#Nodes", "#Edges", "#Features", "Avg. Deg.")
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
-
-class StatisticsOfGraph(Protocol):
-    """What the dataset table tells of a graph; ``lpgnn.data.statistics`` computes it."""
-
-    @property
-    def num_classes(self) -> int: ...
-    @property
-    def num_nodes(self) -> int: ...
-    @property
-    def num_edges(self) -> int: ...
-    @property
-    def num_features(self) -> int: ...
-    @property
-    def average_degree(self) -> float: ...
-
-
-Key = tuple[str, str, str]  # dataset, row and column of a table
+AXES = ("block", "row", "column")
+Place = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class FilledCell:
-    """A cell with its number, whether it is the best of those it is compared with, and the paper's.
+class TableSpec:
+    """A table as an experiment's YAML describes it; see the README."""
 
-    ``printed``: what the paper prints in this place of its own table, if it has that place.
-    """
+    name: str
+    rows: str | list[str]
+    columns: str | list[str]
+    blocks: str | list[str] | None = None
+    caption: str = ""
+    metric: str = "acc"
+    best: str | None = None  # rows or columns: among what the highest mean is bold
+    where: Mapping[str, Any] = field(default_factory=dict)
+    names: Mapping[Any, str] = field(default_factory=dict)
+    printed: str | None = None
+    differences: Mapping[str, list[str]] = field(default_factory=dict)
 
-    cell: Cell
-    identity: str
-    summary: Summary | None
-    best: bool
-    printed: Printed | None = None
+    def __post_init__(self) -> None:
+        if self.best not in (None, "rows", "columns"):
+            raise InputError(f"tables.{self.name}.best", self.best, "must be rows or columns")
 
-
-class HasMean(Protocol):
     @property
-    def mean(self) -> float: ...
+    def axes(self) -> dict[str, tuple[str, ...]]:
+        return dict(zip(AXES, map(as_keys, (self.blocks, self.rows, self.columns)), strict=True))
+
+    @property
+    def name_axis(self) -> str:
+        """Where labels stand: on the axis that asks for them, else on the compared one."""
+        asked = [axis for axis in AXES if "label" in self.axes[axis]]
+        return asked[0] if asked else "column" if self.best == "columns" else "row"
 
 
-def best_of(table: Table, numbers: Mapping[Key, HasMean | None]) -> set[Key]:
-    """The keys with the highest unrounded mean of each comparison; ties are all best.
+@dataclass(frozen=True)
+class Printed:
+    """A number that somebody else has printed: mean ± ci."""
 
-    A comparison that lacks a number has no best: it might be the missing one.
+    mean: float
+    ci: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ± {self.ci:.1f}"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A place of a table with what stands there: a cell's summary, a difference, or print only."""
+
+    place: Place
+    cell: Cell | None = None
+    summary: Summary | None = None
+    printed: Printed | None = None
+    difference: Difference | None = None
+    is_best: bool = False
+
+    @property
+    def is_control(self) -> bool:
+        return self.cell is not None and self.cell.point.control
+
+    def show(self) -> Shown:
+        """Ours, bold if best, and the printed mean below; what is only printed stands as it is."""
+        if self.difference is not None:
+            return Shown(str(self.difference), self.difference.excludes_zero)
+        if self.cell is None:
+            return Shown(str(self.printed or "–"))
+        below = "" if self.printed is None else f"{self.printed.mean:.1f}"
+        return Shown(str(self.summary or "–"), self.is_best, below)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with its numbers, ordered by block, row and column."""
+
+    spec: TableSpec
+    results: Results
+    numbers: dict[Place, Number]
+    entries: dict[str, dict[str, Entry]]
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def frame(self) -> "DataFrame":
+        """A line per number: the blocks' keys, row, column, mean, ci, count, best, ..., id."""
+        import pandas as pd
+
+        lines = []
+        for (block, row, column), number in self.numbers.items():
+            keys = zip(self.spec.axes["block"], self.entries["block"][block].values, strict=True)
+            found = number.difference or number.summary
+            line: dict[str, Any] = {**dict(keys), "row": row, "column": column}
+            line |= {"mean": found and found.mean, "ci": number.summary and number.summary.ci}
+            line |= {"count": found.count if found else 0, "best": str(number.is_best).lower()}
+            if self.spec.printed:
+                printed = number.printed
+                line |= {"printed_mean": printed and printed.mean}
+                line |= {"printed_ci": printed and printed.ci}
+            if self.spec.differences:
+                between = number.difference
+                line |= {"low": between and between.low, "high": between and between.high}
+            lines.append({**line, "id": number.cell.identity if number.cell else ""})
+        return pd.DataFrame(lines)
+
+    def grid(self, show: Callable[[Number], Shown] = Number.show) -> Grid:
+        """Lay the table out; without blocks, controls start one of their own."""
+        columns = self.entries["column"].values()
+        laid: list[list[list[Shown]]] = []
+        own = {number.place[1] for number in self.numbers.values() if not number.is_control}
+        for block in self.entries["block"].values():
+            present = {row for b, row, _ in self.numbers if b == block.key}
+            rows = [row for row in self.entries["row"].values() if row.key in present]
+            parts = [rows]
+            if not self.spec.blocks:
+                parts = [[r for r in rows if r.key in own], [r for r in rows if r.key not in own]]
+            for part in filter(None, parts):
+                titles = [block.text, *[""] * (len(part) - 1)]
+                laid.append([])
+                for row, title in zip(part, titles, strict=True):
+                    places = [(block.key, row.key, column.key) for column in columns]
+                    found = [self.numbers.get(at) for at in places]
+                    texts = [Shown("") if number is None else show(number) for number in found]
+                    labels = [title, row.text] if self.spec.blocks else [row.text]
+                    laid[-1].append([*map(Shown, labels), *texts])
+        keys = [keys[0] for axis in ("block", "row") if (keys := self.spec.axes[axis])]
+        names = {"label": "", **self.spec.names}
+        headings = [names.get(key, symbol(key)) for key in keys]
+        return Grid([*headings, *(column.text for column in columns)], laid, len(headings))
+
+    def write(self, folder: Path) -> None:
+        """Write ``<name>.csv``, ``.md`` and ``.tex``."""
+        grid, path = self.grid(), folder / self.name
+        note = "\nIn brackets: the mean as printed.\n" if self.spec.printed else ""
+        lines = self.frame().to_csv(index=False, float_format="%.4f")
+        latex = grid.to_latex(self.spec.caption or self.name, f"tab:{self.name}")
+        write_atomically(path.with_name(f"{self.name}.csv"), lines)
+        write_atomically(path.with_name(f"{self.name}.md"), grid.to_markdown() + note)
+        write_atomically(path.with_name(f"{self.name}.tex"), latex)
+
+
+def build_table(name: str, options: Any, results: Results) -> Table:
+    """Look up a table's numbers, the printed ones beside them, and mark the best."""
+    setting = f"tables.{name}"
+    spec = parse(TableSpec, setting, options)
+    placed, entries = place(
+        results, spec.axes, spec, setting=setting, name_axis=spec.name_axis, bare="row"
+    )
+    for axis in AXES:
+        placed = spread(placed, axis, spec.name_axis, entries[axis])
+    numbers: dict[Place, Number] = {}
+    for one in unique(placed, setting):
+        at = (str(one.at["block"]), str(one.at["row"]), str(one.at["column"]))
+        summary = results.summary(one.cell, metric=spec.metric)
+        numbers[at] = Number(at, one.cell, summary)
+    for at in best_of(numbers.values(), spec.best):
+        numbers[at] = replace(numbers[at], is_best=True)
+    _add_differences(numbers, spec, results, entries)
+    if spec.printed is not None:
+        _add_printed(numbers, spec, read_printed(spec, results.config_dirs), entries)
+    places = itertools.product(*(entries[axis] for axis in AXES))
+    return Table(spec, results, {at: numbers[at] for at in places if at in numbers}, entries)
+
+
+def best_of(numbers: Iterable[Number], compared: str | None) -> set[Place]:
+    """The places of the highest unrounded mean of each comparison; ties are all best.
+
+    Controls take no part.  A comparison that lacks a number has no best: it might be the missing
+    one.  ``compared``: rows or columns.
     """
-    groups: dict[tuple[str, str], list[Key]] = {}
-    for dataset, row, column in numbers:
-        group = (dataset, column if table.compared == "rows" else row)
-        groups.setdefault(group, []).append((dataset, row, column))
-    best: set[Key] = set()
-    for keys in groups.values():
-        means = {key: number.mean for key in keys if (number := numbers[key]) is not None}
-        if len(means) == len(keys):
-            best |= {key for key, mean in means.items() if mean == max(means.values())}
+    groups: dict[tuple[str, str], list[Number]] = {}
+    for number in numbers:
+        if compared and not number.is_control:
+            block, row, column = number.place
+            groups.setdefault((block, column if compared == "rows" else row), []).append(number)
+    best: set[Place] = set()
+    for group in groups.values():
+        means = [number.summary.mean for number in group if number.summary is not None]
+        if len(means) == len(group):
+            pairs = zip(group, means, strict=True)
+            best |= {number.place for number, mean in pairs if mean == max(means)}
     return best
 
 
-def fill(table: Table, base: Settings, evidence: Evidence) -> dict[Key, FilledCell]:
-    """Look up a table's numbers and mark the best."""
-    cells = {(cell.dataset, cell.row, cell.column): cell for cell in table.cells(base)}
-    summaries = {key: evidence.summary(cell, base.selection) for key, cell in cells.items()}
-    best, printed = best_of(table, summaries), paper_numbers()
-    name = table.edition_of or table.name
-    return {
-        key: FilledCell(
-            cell, evidence.identity(cell), summaries[key], key in best, printed.get((name, *key))
-        )
-        for key, cell in cells.items()
-    }
+def _moved(at: Place, axis: str, key: str) -> Place:
+    block, row, column = (key if one == axis else k for one, k in zip(AXES, at, strict=True))
+    return block, row, column
 
 
-def fill_controls(table: Table, base: Settings, evidence: Evidence) -> dict[Key, FilledCell]:
-    """Look up the controls beside a table of the paper; none of them is its best."""
-    filled = fill(CONTROLS[table.name], base, evidence)
-    return {key: replace(one, best=False) for key, one in filled.items()}
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A table in the paper's layout: headings, and blocks of rows of text between rules."""
-
-    headings: list[str]
-    blocks: list[list[list[str]]]
-    labels: int = 1  # leading columns that hold labels, not numbers
-
-
-def lay_out(table: Table, cell_text: Mapping[Key, str], *, tex: bool) -> Grid:
-    """Arrange the cells' texts as the paper does: dataset blocks, or datasets side by side."""
-    row_heading = table.row_heading.tex if tex else table.row_heading.text
-    names = {row.key: row.tex if tex else row.text for row in table.rows}
-    columns = [column.tex if tex else column.text for column in table.columns]
-    if not table.datasets_side_by_side:
-        blocks = [
-            [
-                [
-                    title if row is table.rows[0] else "",
-                    names[row.key],
-                    *(cell_text[dataset, row.key, column.key] for column in table.columns),
-                ]
-                for row in table.rows
-            ]
-            for dataset, title in table.datasets.items()
-        ]
-        return Grid(["Dataset", row_heading, *columns], blocks, labels=2)
-    (column,) = table.columns
-    blocks = [[]]
-    for row in table.rows:
-        if row.key in table.rule_before:
-            blocks.append([])
-        texts = [cell_text[dataset, row.key, column.key] for dataset in table.datasets]
-        blocks[-1].append([names[row.key], *texts])
-    return Grid([row_heading, *table.datasets.values()], blocks)
-
-
-def markdown(grid: Grid) -> str:
-    lines = ["| " + " | ".join(grid.headings) + " |", "|" + "---|" * len(grid.headings)]
-    lines += ["| " + " | ".join(row) + " |" for block in grid.blocks for row in block]
-    return "\n".join(lines) + "\n"
-
-
-def latex(grid: Grid, caption: str, label: str) -> str:
-    r"""A table environment; needs the package booktabs, as the paper's tables do."""
-    numbers = len(grid.headings) - grid.labels
-    lines = [
-        r"\begin{table}[t]",
-        r"  \centering",
-        rf"  \caption{{{caption}}}",
-        rf"  \label{{{label}}}",
-        r"  \small",
-        rf"  \begin{{tabular}}{{{'l' * grid.labels}{'c' * numbers}}}",
-        r"    \toprule",
-        f"    {' & '.join(grid.headings)} \\\\",
-    ]
-    for block in grid.blocks:
-        lines.append(r"    \midrule")
-        lines += [f"    {' & '.join(row)} \\\\" for row in block]
-    lines += [r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
-    return "\n".join(lines) + "\n"
-
-
-def markdown_text(filled: FilledCell) -> str:
-    if filled.summary is None:
-        return "–"
-    return f"**{filled.summary}**" if filled.best else str(filled.summary)
-
-
-def tex_text(filled: FilledCell) -> str:
-    if filled.summary is None:
-        return "--"
-    number = f"{filled.summary.mean:.1f} $\\pm$ {filled.summary.ci:.1f}"
-    return rf"\textbf{{{number}}}" if filled.best else number
-
-
-def edition_text(filled: FilledCell) -> str:
-    """Ours, and in brackets the mean the paper prints there."""
-    text = markdown_text(filled)
-    return text if filled.printed is None else f"{text} ({filled.printed.mean:.1f})"
-
-
-def write_tables(base: Settings, evidence: Evidence) -> None:
-    """Write ``tables/``: the paper's, their conditioned editions, learners and datasets."""
-    folder = Path(base.results_dir) / "tables"
-    for table in TABLES:
-        filled = fill(table, base, evidence) | fill_controls(table, base, evidence)
-        texts = {key: markdown_text(one) for key, one in filled.items()}
-        _write_table(folder, with_controls(table), filled, texts)
-    for table in EDITIONS:
-        filled = fill(table, base, evidence)
-        texts = {key: edition_text(one) for key, one in filled.items()}
-        note = "\nIn brackets: the mean that the paper prints.\n"
-        _write_table(folder, table, filled, texts, note)
-    filled, printed = fill(LEARNERS, base, evidence), printed_drop()
-    texts = {k: markdown_text(v) for k, v in filled.items()} | {
-        k: str(v) for k, v in printed.items()
-    }
-    write_atomically(folder / "learners.csv", _csv(filled, printed))
-    write_atomically(folder / "learners.md", markdown(lay_out(WITH_DROP, texts, tex=False)))
-    _write_dataset_table(Path(base.results_dir))
-
-
-def _write_table(
-    folder: Path,
-    table: Table,
-    filled: Mapping[Key, FilledCell],
-    texts: Mapping[Key, str],
-    note: str = "",
+def _add_differences(
+    numbers: dict[Place, Number],
+    spec: TableSpec,
+    results: Results,
+    entries: dict[str, dict[str, Entry]],
 ) -> None:
-    grid = lay_out(table, texts, tex=False)
-    tex_grid = lay_out(table, {k: tex_text(v) for k, v in filled.items()}, tex=True)
-    write_atomically(folder / f"{table.name}.csv", _csv(filled))
-    write_atomically(folder / f"{table.name}.md", markdown(grid) + note)
-    tex = latex(tex_grid, table.tex_caption, f"tab:{table.name}")
-    write_atomically(folder / f"{table.name}.tex", tex)
+    """Paired differences of two entries of the name axis, as one more entry."""
+    axis = spec.name_axis
+    for name, pair in spec.differences.items():
+        if len(pair) != 2 or not set(pair) <= set(entries[axis]):
+            allowed = "must be two of " + "; ".join(entries[axis])
+            raise InputError(f"tables.{spec.name}.differences", list(pair), allowed)
+        for at in [at for at in numbers if at[AXES.index(axis)] == pair[0]]:
+            first, second = numbers[at].cell, numbers.get(_moved(at, axis, pair[1]))
+            if first is not None and second is not None and second.cell is not None:
+                found = results.difference(first, second.cell, spec.metric)
+                place = _moved(at, axis, name)
+                numbers[place] = Number(place, difference=found)
+        entries[axis][name] = Entry.named(name)
 
 
-_DROP = Entry("drop paper", "Drop, as the paper prints it", "Drop, as the paper prints it")
-WITH_DROP = replace(LEARNERS, rows=(*LEARNERS.rows, _DROP))
-
-
-def printed_drop() -> dict[Key, Printed]:
-    """The paper's Drop as one more row of the learners table."""
-    printed = paper_numbers()
-    return {
-        (dataset, _DROP.key, column.key): printed["denoising", dataset, column.key, "drop"]
-        for dataset in LEARNERS.datasets
-        for column in LEARNERS.columns
-    }
-
-
-def _csv(filled: Mapping[Key, FilledCell], printed: Mapping[Key, Printed] | None = None) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["dataset", "row", "column", "mean", "ci", "count", "best", "id"])
-    for (dataset, row, column), one in filled.items():
-        numbers: list[str] = ["", "", "0"]
-        if one.summary is not None:
-            numbers = [decimal(one.summary.mean), decimal(one.summary.ci), str(one.summary.count)]
-        writer.writerow([dataset, row, column, *numbers, str(one.best).lower(), one.identity])
-    for key, one_printed in (printed or {}).items():
-        writer.writerow([*key, decimal(one_printed.mean), decimal(one_printed.ci), "", "", ""])
-    return text.getvalue()
-
-
-def record_statistics(
-    graph_statistics: Mapping[str, StatisticsOfGraph], results_dir: Path | str
+def _add_printed(
+    numbers: dict[Place, Number],
+    spec: TableSpec,
+    printed: Mapping[Place, Printed],
+    entries: dict[str, dict[str, Entry]],
 ) -> None:
-    """Keep the statistics of loaded graphs in ``datasets.csv``, the dataset table's source.
+    """Put printed numbers beside ours; names that the grid lacks become entries of their own."""
+    known = set(entries[spec.name_axis])
+    for at, number in printed.items():
+        keys = dict(zip(AXES, at, strict=True))
+        name = keys.pop(spec.name_axis)
+        if at in numbers:
+            numbers[at] = replace(numbers[at], printed=number)
+        elif name not in known and all(key in entries[axis] for axis, key in keys.items()):
+            entries[spec.name_axis].setdefault(name, Entry.named(name))
+            numbers[at] = Number(at, printed=number)
 
-    The report is made from the results folder alone, without the graphs.  Datasets recorded
-    earlier stay.
+
+def read_printed(spec: TableSpec, config_dirs: Sequence[Path] = ()) -> dict[Place, Printed]:
+    """Printed means and half widths by block, row and column.
+
+    ``paper/NAME`` is a file of this package; anything else is the path of a CSV file, from here or
+    from the folder of the user's experiments.  Its columns are the keys of the blocks, row and
+    column, as in the table's own CSV, then mean and ci.
     """
-    path = Path(results_dir) / "datasets.csv"
-    known = read_statistics(results_dir)
-    for name, found in graph_statistics.items():
-        whole = [int(getattr(found, column)) for column in STATISTICS[:-1]]
-        values = [*map(str, whole), f"{found.average_degree:.2f}"]
-        known[name] = dict(zip(STATISTICS, values, strict=True))
-    write_atomically(path, _statistics_csv(known))
+    setting, reference = f"tables.{spec.name}.printed", str(spec.printed)
+    folders = [Path(), *(folder / "experiment" for folder in config_dirs)]
+    candidates = [folder / Path(reference).expanduser() for folder in folders]
+    if reference.startswith("paper/"):
+        candidates = [Path(str(files("lpgnn") / f"{reference}.csv"))]
+    found = [path for path in candidates if path.is_file()]
+    if not found:
+        raise InputError(setting, reference, "must be paper/NAME or the path of a CSV file")
+    first, rest = as_keys(spec.blocks)[:1], as_keys(spec.blocks)[1:]
+    printed: dict[Place, Printed] = {}
+    lines = csv.DictReader(found[0].read_text("utf-8").splitlines())
+    for number, line in enumerate(lines, start=2):
+        try:
+            block = [canonical(line[key]) for key in first]
+            block += [f"{key}={canonical(line[key])}" for key in rest]
+            at = (", ".join(block), canonical(line["row"]), canonical(line["column"]))
+            printed[at] = Printed(float(line["mean"]), float(line["ci"]))
+        except (KeyError, TypeError, ValueError):
+            needed = ", ".join((*first, *rest, "row", "column", "mean", "ci"))
+            allowed = f"line {number} must have numbers in mean and ci; columns: {needed}"
+            raise InputError(setting, reference, allowed) from None
+    return printed
 
 
-def read_statistics(results_dir: Path | str) -> dict[str, dict[str, str]]:
-    """The recorded statistics by dataset, the paper's datasets first; empty if there are none."""
-    path = Path(results_dir) / "datasets.csv"
-    if not path.is_file():
-        return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    for row in rows:
-        if not row.get("dataset") or any(not row.get(column) for column in STATISTICS):
-            needed = ", ".join(("dataset", *STATISTICS))
-            raise InputError("datasets.csv", path, f"must have the columns {needed}")
-    return {row["dataset"]: {column: row[column] for column in STATISTICS} for row in rows}
-
-
-def _statistics_csv(statistics: Mapping[str, Mapping[str, str]]) -> str:
-    order = [*DATASETS, *sorted(set(statistics) - set(DATASETS))]
-    lines = [",".join(("dataset", *STATISTICS))]
-    lines += [
-        ",".join((name, *(statistics[name][column] for column in STATISTICS)))
-        for name in order
-        if name in statistics
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _write_dataset_table(results_dir: Path) -> None:
-    folder = results_dir / "tables"
-    statistics = {k: v for k, v in read_statistics(results_dir).items() if k in DATASETS}
-    if not statistics:
-        for suffix in ("csv", "md", "tex"):
-            (folder / f"datasets.{suffix}").unlink(missing_ok=True)
-        return
-    blocks = [[[DATASETS[name], *printed_statistics(row)] for name, row in statistics.items()]]
-    grid = Grid(["Dataset", *_HEADINGS], blocks)
-    tex_grid = Grid([heading.replace("#", r"\#") for heading in grid.headings], blocks)
-    write_atomically(folder / "datasets.csv", _statistics_csv(statistics))
-    write_atomically(folder / "datasets.md", markdown(grid))
-    caption = "Descriptive statistics of the used datasets"
-    write_atomically(folder / "datasets.tex", latex(tex_grid, caption, "tab:dataset"))
-
-
-def printed_statistics(row: Mapping[str, str]) -> Sequence[str]:
-    """A row of statistics as the paper prints it: thousands separated, degree with two decimals."""
-    counts = [f"{int(row[column]):,}" for column in STATISTICS[:-1]]
-    return [*counts, f"{float(row['average_degree']):.2f}"]
+def decimal(value: float | None) -> str:
+    """A number of a CSV file: four decimals, which a mean of ten recorded accuracies fills."""
+    return "" if value is None else f"{value:.4f}"

@@ -1,0 +1,94 @@
+"""Configurations in words: a label of one line, and the plan of a run."""
+
+import dataclasses
+import math
+
+from lpgnn.components import Component
+from lpgnn.config import Configuration
+
+
+def label(configuration: Configuration) -> str:
+    """A configuration in a few words."""
+    c = configuration
+    learner = _short(c.learner)
+    if c.feature is None or c.filter is None or c.backbone is None:
+        return f"{c.dataset.name} labels only y_eps={c.y_eps:g} {learner}"
+    reports = c.feature.name
+    if c.mechanism is not None:
+        mechanism = _short(c.mechanism)
+        reports = mechanism if c.feature.reads_features else f"{reports} {mechanism}"
+    labels = f"y_eps={c.y_eps:g}"
+    if c.label_mechanism is not None:
+        labels = f"{_short(c.label_mechanism)} {labels}"
+    parts = (c.dataset.name, _short(c.backbone), reports, f"x_eps={c.x_eps:g}", labels)
+    return " ".join((*parts, _short(c.filter), learner))
+
+
+def describe(configuration: Configuration, *, done: int, repeats: int) -> str:
+    """What will be computed, from the graph to the hyper-parameters and where they came from."""
+    c, g = configuration, configuration.graph
+    lines = {
+        "graph": f"{c.dataset.name}: {g.num_nodes:,} nodes, {g.num_edges:,} edges, "
+        f"{g.raw_num_features:,} features ({g.num_features:,} not constant), "
+        f"{g.num_classes} classes, average degree {g.average_degree:.2f}",
+        "features": _features(c),
+        "labels": _labels(c),
+        "total budget": _budget(c),
+    }
+    learner = _with_options(c.learner.name, c.learner.options())
+    if c.filter is not None and c.backbone is not None:
+        lines |= {
+            "filter": _with_options(c.filter.name, c.filter.options()),
+            "model": f"{_with_options(c.backbone.name, c.backbone.options())}, "
+            f"hidden {c.hidden_dim}, learner {learner}",
+            "training": f"learning rate {c.learning_rate:g}, weight decay {c.weight_decay:g}, "
+            f"dropout {c.dropout:g}, {c.max_epochs} epochs",
+            "origin": c.origin or "all given",
+        }
+    else:
+        lines["model"] = f"none: {learner}"
+    finished = f"{done} of {repeats} repeats done"
+    lines["identity"] = f"{c.identity} (seed {c.seed}, {c.split} split); {finished}"
+    return "\n".join(f"{name:>13}  {text}" for name, text in lines.items())
+
+
+def _short(component: Component) -> str:
+    """The name, and the options that are not at their defaults."""
+    defaults = {f.name: f.default for f in dataclasses.fields(component)}
+    shown = {
+        key: value
+        for key, value in component.options().items()
+        if value != defaults.get(key) and value != "none"
+    }
+    return _with_options(component.name, shown)
+
+
+def _with_options(name: str, options: dict[str, object]) -> str:
+    shown = ", ".join(f"{key}={value}" for key, value in options.items())
+    return f"{name} ({shown})" if shown else name
+
+
+def _features(c: Configuration) -> str:
+    if c.feature is None:
+        return "not asked for"
+    if c.mechanism is None:
+        return c.feature.describe()
+    bound = c.mechanism.bind(c.x_eps, c.graph.num_features)
+    public = ", ".join(f"{key} = {value:.6g}" for key, value in bound.parameters().items())
+    source = "" if c.feature.reads_features else f"{c.feature.name} ones through "
+    return f"{source}{c.mechanism.name} at x_eps = {c.x_eps:g} ({public})"
+
+
+def _labels(c: Configuration) -> str:
+    if c.label_mechanism is None:
+        return "sent as they are (y_eps = inf)"
+    bound = c.label_mechanism.bind(c.y_eps, c.graph.num_classes)
+    public = ", ".join(f"{key} = {value:.4g}" for key, value in bound.parameters().items())
+    return f"{c.label_mechanism.name} at y_eps = {c.y_eps:g}" + (f" ({public})" if public else "")
+
+
+def _budget(c: Configuration) -> str:
+    if math.isinf(c.total_budget):
+        return "unbounded: what is sent as it is has no privacy"
+    delta = (c.mechanism.options().get("delta") if c.mechanism else None) or 0
+    return f"{c.total_budget:g} per node" + (f", delta = {delta:g}" if delta else "")

@@ -1,0 +1,294 @@
+"""One batch of runs from the clean graph to its rows: the stations in a line."""
+
+import contextlib
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lpgnn.config import SCIENCE_VERSION, Configuration
+from lpgnn.data import Graph
+from lpgnn.data.splits import Split, random_split
+from lpgnn.errors import InputError
+from lpgnn.kernels import Backend
+from lpgnn.learners import RULES, Outcome, Run, Server
+from lpgnn.privacy import Collected, collect
+from lpgnn.propagation import PreparedGraph
+from lpgnn.randomness import Streams
+from lpgnn.rows import (
+    DEFAULT_METRICS,
+    RowStore,
+    evaluate,
+    needs_probabilities,
+    package_version,
+    save_history,
+    save_predictions,
+    save_weights,
+)
+
+# Runs that train together share Python's overhead, but on a CPU they compete for its cache: an
+# activation of all of them may take this much (ten runs on Cora, five on Pubmed, four on Facebook).
+_CACHED_BYTES = 6_400_000
+# What they hold may take this much memory: dense reports whole, else some activations.
+_HELD_BYTES = 600_000_000
+
+# One run: a configuration and the number of its repeat.
+Member = tuple[Configuration, int]
+
+
+@dataclass(frozen=True)
+class Measures:
+    """What is recorded of a run beside its training: metrics in its row, files beside it."""
+
+    metrics: Mapping[str, str] = field(default_factory=lambda: DEFAULT_METRICS)
+    save: tuple[str, ...] = ()  # of predictions, weights, history
+    store: RowStore | None = None  # knows the folder of each run
+
+    @property
+    def keep_probabilities(self) -> bool:
+        return "predictions" in self.save or needs_probabilities(self.metrics)
+
+
+def run_repeats(
+    configuration: Configuration,
+    graph: Graph,
+    repeats: Iterable[int],
+    *,
+    device: str = "auto",
+    kernels: str = "auto",
+    measures: Measures | None = None,
+    on_epoch: Callable[[int], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Train the given repeats of a configuration and return their rows; see ``run_members``."""
+    members = [(configuration, repeat) for repeat in repeats]
+    prepared = PreparedGraph(graph.topology, Backend.choose(device, kernels))
+    return run_members(members, graph, prepared, measures=measures, on_epoch=on_epoch)
+
+
+def run_members(
+    members: Sequence[Member],
+    graph: Graph,
+    prepared: PreparedGraph,
+    *,
+    measures: Measures | None = None,
+    on_epoch: Callable[[int], None] | None = None,
+    on_rows: Callable[[list[dict[str, Any]]], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Train runs of one ``batch_kind`` and return their rows, in order.
+
+    They train side by side as far as memory allows.  ``on_epoch`` is called after each epoch with
+    the number of run-epochs done, ``on_rows`` with finished rows as they come.
+    """
+    for configuration, repeat in members:
+        _check_member(configuration, repeat, graph)
+    rows: list[dict[str, Any]] = []
+    together = _runs_together(members[0][0], graph, prepared) if members else 1
+    batches = -(-len(members) // together)
+    size = -(-len(members) // max(1, batches))  # even batches, not full ones and a rest
+    with _numerics():
+        for start in range(0, len(members), size or 1):
+            batch = members[start : start + size]
+            finished = _run_batch(batch, graph, prepared, measures or Measures(), on_epoch)
+            rows += finished
+            if on_rows is not None:
+                on_rows(finished)
+    return rows
+
+
+def _check_member(configuration: Configuration, repeat: int, graph: Graph) -> None:
+    if not isinstance(repeat, int) or repeat < 0:
+        raise InputError("repeats", repeat, "must be whole numbers >= 0")
+    expected = configuration.graph.fingerprint
+    if graph.fingerprint != expected:
+        found = f"{graph.name} with fingerprint {graph.fingerprint}"
+        allowed = f"the run is configured for {configuration.dataset.name} with {expected}"
+        raise InputError("graph", found, allowed)
+
+
+@contextlib.contextmanager
+def _numerics() -> Iterator[None]:
+    """One thread, and no subnormal numbers, while runs train.
+
+    On these graphs several threads of one process mostly wait for each other.  Saturated units
+    leave subnormal numbers behind, and arithmetic on those is ten times slower.
+    """
+    threads, flushed = torch.get_num_threads(), sys.float_info.min / 2 == 0
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(flushed)  # Python's own floats obey it, too
+
+
+def _runs_together(configuration: Configuration, graph: Graph, prepared: PreparedGraph) -> int:
+    """How many runs train side by side."""
+    if not configuration.learner.uses_network:
+        return 1  # nothing is gained by company
+    width = 16 * configuration.hidden_dim
+    if configuration.holds_matrix:
+        width = graph.feature_dim
+    together = _HELD_BYTES // (4 * graph.num_nodes * width)
+    if prepared.backend.device.type == "cpu":
+        together = min(together, _CACHED_BYTES // (4 * graph.num_nodes * configuration.hidden_dim))
+    return max(1, together)
+
+
+def split_of(configuration: Configuration, graph: Graph, repeat: int) -> Split:
+    """The split of a repeat: the same for every configuration of a seed."""
+    drawn_for = 0 if configuration.split == "fixed" else repeat
+    generator = Streams(configuration.seed, drawn_for).generator("split")
+    return random_split(graph.labels, graph.num_classes, generator=generator)
+
+
+def collect_repeat(
+    configuration: Configuration, graph: Graph, split: Split, repeat: int
+) -> Collected:
+    """What the server gets in one repeat."""
+    c, streams = configuration, Streams(configuration.seed, repeat)
+    mechanism, labels = c.mechanism, c.label_mechanism
+    return collect(
+        graph,
+        split,
+        feature=c.feature,
+        mechanism=None if mechanism is None else mechanism.bind(c.x_eps, graph.feature_dim),
+        label_mechanism=None if labels is None else labels.bind(c.y_eps, graph.num_classes),
+        features_generator=streams.generator("features"),
+        labels_generator=streams.generator("labels"),
+    )
+
+
+def _run_batch(
+    members: Sequence[Member],
+    graph: Graph,
+    prepared: PreparedGraph,
+    measures: Measures,
+    on_epoch: Callable[[int], None] | None,
+) -> list[dict[str, Any]]:
+    started = time.perf_counter()
+    c = members[0][0]  # for what all of them share
+    if len({member.batch_kind for member, _ in members}) > 1:
+        raise ValueError("runs of different kinds cannot train side by side")
+    splits = [split_of(member, graph, repeat) for member, repeat in members]
+    runs = [
+        Run(
+            collect_repeat(own, graph, split, repeat).reordered(prepared.topology, prepared.order),
+            Streams(own.seed, repeat),
+            own.learning_rate,
+            own.weight_decay,
+            own.dropout,
+        )
+        for (own, repeat), split in zip(members, splits, strict=True)
+    ]
+    server = Server(
+        prepared,
+        c.filter,
+        c.backbone,
+        c.max_epochs,
+        c.hidden_dim,
+        keep_probabilities=measures.keep_probabilities,
+        keep_weights="weights" in measures.save,
+        on_epoch=None if on_epoch is None else partial(on_epoch, len(runs)),
+    )
+    outcomes = c.learner.fit(runs, server)
+    seconds = (time.perf_counter() - started) / len(runs)
+    rows = []
+    for (own, repeat), split, outcome in zip(members, splits, outcomes, strict=True):
+        outcome = outcome.in_original_order(prepared.order)
+        row = make_row(own, graph, repeat, split, outcome, measures.metrics)
+        rows.append(row | _provenance(seconds, prepared.backend))
+        if measures.save and measures.store is not None:
+            _save(measures, measures.store.run_folder(own.identity, repeat), outcome)
+    return rows
+
+
+def make_row(
+    configuration: Configuration,
+    graph: Graph,
+    repeat: int,
+    split: Split,
+    outcome: Outcome,
+    metrics: Mapping[str, str] = DEFAULT_METRICS,
+) -> dict[str, Any]:
+    """The row of one repeat: its configuration, and what each selection rule chose."""
+    failed = outcome.failed_epoch
+    row: dict[str, Any] = {
+        "id": configuration.identity,
+        "repeat": repeat,
+        **configuration.columns(),
+        "status": "ok" if failed is None else f"failed: loss is not finite at epoch {failed}",
+    }
+    for rule, chosen in outcome.selected.items():
+        at = chosen.epoch - 1
+        row[f"{rule}/epoch"] = chosen.epoch
+        row[f"{rule}/qualified"] = chosen.qualified
+        measured = {name: float(values[at]) for name, values in outcome.history.items()}
+        row[f"{rule}/train/loss"] = round(measured["train_loss"], 6)
+        row[f"{rule}/train/acc"] = round(100 * measured["train_acc"], 3)
+        row[f"{rule}/val/loss"] = round(measured["val_loss"], 6)
+        row[f"{rule}/val/acc"] = round(100 * measured["val_acc"], 3)
+        p = None if chosen.probabilities is None else chosen.probabilities.t()  # [N, c]
+        measures = evaluate(metrics, graph.labels, chosen.predictions, p, split.test)
+        for name, value in measures.items():
+            row[f"{rule}/test/{name}"] = round(value, 3) if failed is None else math.nan
+    return row
+
+
+def _provenance(seconds: float, backend: Backend) -> dict[str, Any]:
+    """Where and when a row was computed."""
+    revision, dirty = git_revision()
+    return {
+        "duration": round(seconds, 2),
+        "device": backend.device.type,
+        "version": package_version(),
+        "science": SCIENCE_VERSION,
+        "revision": revision,
+        "dirty": dirty,
+    }
+
+
+def output_files(save: Iterable[str]) -> list[str]:
+    """The files that ``save`` stands for, in the folder of a run."""
+    names = {"predictions": "predictions-{}.csv", "weights": "weights-{}.npz"}
+    found = [names[one].format(rule) for one in save if one in names for rule in RULES]
+    return [*found, "history.csv"] if "history" in save else found
+
+
+def _save(measures: Measures, folder: Path, outcome: Outcome) -> None:
+    """Write what was asked for beside the rows, for each selection rule."""
+    if "history" in measures.save:
+        save_history(folder / "history.csv", outcome.history)
+    for rule, chosen in outcome.selected.items():
+        if "predictions" in measures.save:
+            path = folder / f"predictions-{rule}.csv"
+            p = None if chosen.probabilities is None else chosen.probabilities.t()  # [N, c]
+            save_predictions(path, chosen.predictions, p)
+        if "weights" in measures.save:
+            save_weights(folder / f"weights-{rule}.npz", chosen.weights)
+
+
+@lru_cache(maxsize=1)
+def git_revision() -> tuple[str, bool]:
+    """The revision of the running source and whether it was changed since; empty outside git."""
+    folder = Path(__file__).parent
+
+    def git(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
+        except OSError:
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    top = git("rev-parse", "--show-toplevel")
+    if top is None or not (Path(top) / "src" / "lpgnn").is_dir():
+        return "", False  # installed, perhaps inside somebody else's repository
+    changed = git("status", "--porcelain", "--", str(folder), str(Path(top) / "conf"))
+    return git("rev-parse", "--short=10", "HEAD") or "", bool(changed)

@@ -1,0 +1,75 @@
+"""Drop: label denoising with propagation (paper Algorithm 3)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from torch import Tensor
+
+from lpgnn.errors import InputError
+from lpgnn.learners.batch import LabelBatch, mean_weight, one_hot
+from lpgnn.learners.forward_correction import ForwardCorrection
+from lpgnn.learners.learner import Learner, Run, Server
+from lpgnn.learners.network import NetworkLearner
+from lpgnn.propagation import Aggregator, Operator
+
+
+@dataclass(frozen=True)
+class DenoisedBatch(LabelBatch):
+    """Label reports with the denoised labels y~ to learn from."""
+
+    target: Tensor  # [R, c, N]: 1 / |V| at y~ of the training nodes V that a label reaches
+    operator: Operator
+
+
+@dataclass(frozen=True)
+class Drop(NetworkLearner):
+    """Propagate the noisy labels K_y steps, and the model's noisy posterior through the same.
+
+    y~ = argmax KProp(y'); p(y~|x) = softmax KProp(p(y'|x)) (paper Eq. p_yt).  Epochs are chosen by
+    the forward-correction loss against y' itself.
+    """
+
+    name: ClassVar[str] = "drop"
+    open_fields: ClassVar[Mapping[str, str]] = {"steps": "y_steps"}
+
+    steps: int | None = None  # K_y; None: from the table of hyper-parameters
+    aggregator: Aggregator = "gcn"
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.steps, int) and not isinstance(self.steps, bool)
+        if self.steps is not None and not (whole and self.steps >= 0):
+            raise InputError("steps", self.steps, "must be a whole number >= 0")
+        if self.aggregator not in ("gcn", "mean"):
+            raise InputError("aggregator", self.aggregator, "must be one of gcn, mean")
+
+    @property
+    def label_steps(self) -> int:
+        return self.steps or 0
+
+    def canonical(self, *, labels_are_exact: bool) -> Learner:
+        # Without a step it is forward correction.
+        if self.steps == 0:
+            return ForwardCorrection().canonical(labels_are_exact=labels_are_exact)
+        return self
+
+    def prepare(self, runs: Sequence[Run], server: Server) -> DenoisedBatch:
+        if self.steps is None:
+            raise InputError("learner.steps", "null", "must be set before the learner is used")
+        batch = super().prepare(runs, server)
+        operator, c = server.graph.kprop(self.aggregator), batch.excess.shape[1]
+        noisy = one_hot(batch.classes, batch.classes >= 0, c)
+        received = operator.propagate_classes(noisy, self.label_steps)
+        mass, denoised = received.max(dim=1)  # [R, N]
+        # A node that no label reaches has no y~ to learn from: it takes no part in the loss.
+        informed = (batch.train > 0) & (mass > 0)
+        own = {f.name: getattr(batch, f.name) for f in fields(LabelBatch)}
+        target = mean_weight(one_hot(denoised, informed, c))
+        return DenoisedBatch(**own, target=target, operator=operator)
+
+    def loss(self, logits: Tensor, batch: DenoisedBatch) -> Tensor:
+        if self.steps == 0:  # nothing to denoise with: forward correction
+            return batch.train_mean(batch.surprise(logits))
+        noisy = batch.noisy_posterior(logits)
+        propagated = batch.operator.propagate_classes(noisy, self.label_steps)
+        return -(propagated.log_softmax(1) * batch.target).flatten(1).sum(1)

@@ -1,0 +1,202 @@
+"""Labels only: what private labels and the graph tell without features.
+
+Every report has an unbiased estimate of its one-hot label, and any linear propagation of it is
+unbiased for the same propagation of the clean labels.  How far to propagate, and how much to trust
+the result, is chosen by the forward-correction loss on held-out labels: the labelled nodes are
+dealt into folds, and a fold's scores come from the others' labels.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from lpgnn.errors import InputError
+from lpgnn.learners.batch import FLOOR, masked_mean, predict
+from lpgnn.learners.learner import Learner, Outcome, Run, Selected, Server
+from lpgnn.learners.selection import RULES
+from lpgnn.privacy import Collected
+from lpgnn.propagation import Aggregator, Operator
+
+Walk = Literal["plain", "lazy"]
+Combine = Literal["one", "stack"]
+
+_FOLDS = 5
+_STEPS: dict[Walk, tuple[int, ...]] = {
+    "plain": (1, 2, 4, 8, 16, 32),
+    "lazy": (1, 2, 4, 8, 16, 32, 64),
+}
+_SHARPNESS = tuple(2 ** (i / 2) for i in range(-6, 13))
+
+
+@dataclass(frozen=True)
+class LabelPropagation(Learner):
+    """Predict from the propagated labels alone; no features, no network, no training.
+
+    ``walk``: plain takes powers and sums of powers of P, lazy powers of (I + P) / 2.  ``combine``:
+    one takes the best of them by held-out loss, stack a weighted sum of all.
+    """
+
+    name: ClassVar[str] = "label_propagation"
+    uses_network: ClassVar[bool] = False
+
+    walk: Walk = "plain"
+    combine: Combine = "one"
+    aggregator: Aggregator = "gcn"
+
+    def __post_init__(self) -> None:
+        check_options(self.walk, self.combine, self.aggregator)
+
+    def fit(self, runs: Sequence[Run], server: Server) -> list[Outcome]:
+        operator = server.graph.kprop(self.aggregator)
+        outcomes = []
+        for run in runs:
+            scores = label_scores(run.collected, operator, self.walk, self.combine)
+            outcomes.append(_outcome(scores, run.collected))
+        if server.on_epoch is not None:
+            server.on_epoch()
+        return outcomes
+
+
+def check_options(walk: str, combine: str, aggregator: str) -> None:
+    """The options that this learner shares with the residual one."""
+    for name, value, allowed in (
+        ("walk", walk, ("plain", "lazy")),
+        ("combine", combine, ("one", "stack")),
+        ("aggregator", aggregator, ("gcn", "mean")),
+    ):
+        if value not in allowed:
+            raise InputError(name, value, f"must be one of {', '.join(allowed)}")
+
+
+@dataclass(frozen=True)
+class LabelScores:
+    """Class scores of every node; those of a labelled node are made without its own label."""
+
+    scores: Tensor  # [c, N]: logits of p(y)
+    choice: str  # how they were made
+    loss: float  # forward-correction loss on the held-out labels
+
+
+def _outcome(scores: LabelScores, collected: Collected) -> Outcome:
+    """The scores in the form of a training of one epoch."""
+    predictions = predict(scores.scores[None])[0].cpu()
+    agrees = (predictions == collected.labels.classes).float()
+    train_acc = masked_mean(agrees[None], collected.train_mask[None].float())
+    val_acc = masked_mean(agrees[None], collected.val_mask[None].float())
+    loss = torch.tensor([scores.loss])
+    history = {
+        "train_loss": loss,
+        "dropout_train_acc": train_acc,
+        "train_acc": train_acc,
+        "val_loss": loss,
+        "val_acc": val_acc,
+    }
+    selected = Selected(1, True, predictions, scores.scores.softmax(0).cpu())
+    return Outcome(history, dict.fromkeys(RULES, selected))
+
+
+def label_scores(
+    collected: Collected, operator: Operator, walk: Walk = "plain", combine: Combine = "one"
+) -> LabelScores:
+    """Propagate the estimated labels and choose by held-out loss.
+
+    "one" takes the single best power (or sum of powers) and its sharpness; "stack" starts from it
+    and fits a weight for each, by the same loss with a small ridge, provided that weights fitted on
+    the training nodes lower the loss on the validation nodes by more than its standard error.
+    """
+    device = operator.matrix.device
+    labelled = (collected.labels.classes >= 0).to(device)
+    candidates = _held_out(collected.labels.estimate.to(device), labelled, operator, walk)
+    names = list(candidates)
+    known = torch.stack([z[:, labelled] for z in candidates.values()])  # [J, c, L]
+    sizes = known.flatten(1).std(1).clamp(min=1e-12)  # [J]
+    known = known / sizes[:, None, None]
+    reports = collected.labels.likelihood.to(device)[:, labelled]  # [c, L]
+
+    def losses(logits: Tensor, reports: Tensor = reports) -> Tensor:  # [..., c, L] -> [..., L]
+        lowest = reports.amin(0)
+        likelihood = lowest + ((reports - lowest) * logits.softmax(-2)).sum(-2)
+        return -(likelihood + FLOOR).log()
+
+    each = torch.stack([losses(sharpness * known) for sharpness in _SHARPNESS])  # [T, J, L]
+    sharpest = each.mean(2).argmin(0)  # [J]
+    best = _most_cautious(each[sharpest, torch.arange(len(names))])
+    sharpness = _SHARPNESS[int(sharpest[best])]
+    weights = torch.zeros(len(names), device=device)
+    weights[best] = sharpness
+    choice = f"{names[best]} x {sharpness:.3g}"
+    if combine == "stack":
+        learning = collected.train_mask.to(device)[labelled]  # [L]; the others judge
+        tried = _fit(weights, known[:, :, learning], partial(losses, reports=reports[:, learning]))
+        judging = partial(losses, reports=reports[:, ~learning])
+        gain = judging(_mixed(weights, known[:, :, ~learning])) - judging(
+            _mixed(tried, known[:, :, ~learning])
+        )
+        if float(gain.mean()) > float(gain.std()) / gain.numel() ** 0.5:
+            weights = _fit(weights, known, losses)
+            choice = "stack " + " ".join(f"{w:.2f}" for w in weights.tolist())
+    total = torch.zeros_like(next(iter(candidates.values())))
+    for weight, size, z in zip(weights, sizes, candidates.values(), strict=True):
+        total += weight / size * z
+    return LabelScores(total, choice, float(losses(_mixed(weights, known)).mean()))
+
+
+def _most_cautious(losses: Tensor) -> int:
+    """The candidate that propagates furthest among those as good as the best.  [J, L] -> j
+
+    As good: its mean loss exceeds the lowest by at most a standard error of their difference
+    (Breiman et al.'s rule for cross-validation).  With little to go by, the lowest is luck.
+    """
+    excess = losses - losses[losses.mean(1).argmin()]  # [J, L]
+    error = excess.std(1) / losses.shape[1] ** 0.5
+    return int((excess.mean(1) <= error).nonzero().max())  # candidates go ever further
+
+
+def _held_out(
+    estimate: Tensor, labelled: Tensor, operator: Operator, walk: Walk
+) -> dict[str, Tensor]:
+    """The propagated estimates, each node's own left out.  [c, N], [N] -> name -> [c, N]"""
+    # The labelled nodes are a random sample, so dealing them out in turn is random, too.
+    fold = torch.where(labelled, labelled.cumsum(0) % _FOLDS, _FOLDS)  # unlabelled: nothing to hide
+    z = torch.stack(
+        [estimate * (labelled & (fold != hidden)) for hidden in range(_FOLDS + 1)]
+    )  # [F + 1, c, N]
+    own = fold[None, None].expand(1, estimate.shape[0], -1)
+    total = torch.zeros_like(z)
+    candidates: dict[str, Tensor] = {}
+    for step in range(1, max(_STEPS[walk]) + 1):
+        reached = operator.propagate_classes(z)
+        z = reached if walk == "plain" else (z + reached) / 2
+        total += z
+        if step in _STEPS[walk]:
+            if walk == "plain" and step > 1:
+                candidates[f"sum to {step}"] = total.gather(0, own)[0]
+            candidates[f"power {step}"] = z.gather(0, own)[0]
+    return candidates
+
+
+def _mixed(weights: Tensor, candidates: Tensor) -> Tensor:  # [J], [J, c, L] -> [c, L]
+    return (weights[:, None, None] * candidates).sum(0)
+
+
+def _fit(start: Tensor, known: Tensor, losses: Callable[[Tensor], Tensor]) -> Tensor:
+    """Weights of the candidates, by Newton-like steps from the best single one."""
+    weights = start.clone().requires_grad_()
+    optimizer = torch.optim.LBFGS(
+        [weights], max_iter=60, tolerance_grad=1e-6, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        ridge = (weights - start).square().sum() / known.shape[2]
+        value = losses(_mixed(weights, known)).mean() + ridge
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    fitted = weights.detach()
+    return fitted if bool(fitted.isfinite().all()) else start

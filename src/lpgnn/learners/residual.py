@@ -1,0 +1,74 @@
+"""The residual learner: a network on top of the propagated labels."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from lpgnn.errors import InputError
+from lpgnn.learners.forward_correction import ForwardCorrection
+from lpgnn.learners.label_propagation import Combine, Walk, check_options, label_scores
+from lpgnn.learners.learner import Learner, Run, Server
+from lpgnn.privacy import LabelReports
+from lpgnn.propagation import Aggregator, Operator
+
+
+@dataclass(frozen=True)
+class Residual(ForwardCorrection):
+    """The network's logits are added to those of the propagated labels, a node's own left out.
+
+    Trained with forward correction.  At the end labelled nodes learn from their own reports, and
+    all probabilities are smoothed over the graph by ``smooth`` lazy steps.
+    """
+
+    name: ClassVar[str] = "residual"
+    # The network starts from a good answer: the epoch that is kept comes early.
+    suggests: ClassVar[Mapping[str, Any]] = {
+        "hparams": "residual",
+        "max_epochs": 200,
+        "filter.conditioning": "node",
+    }
+
+    walk: Walk = "lazy"
+    combine: Combine = "stack"
+    smooth: int = 4
+    aggregator: Aggregator = "gcn"
+
+    def __post_init__(self) -> None:
+        check_options(self.walk, self.combine, self.aggregator)
+        whole = isinstance(self.smooth, int) and not isinstance(self.smooth, bool)
+        if not whole or self.smooth < 0:
+            raise InputError("smooth", self.smooth, "must be a whole number >= 0")
+
+    def canonical(self, *, labels_are_exact: bool) -> Learner:
+        return self
+
+    def prior(self, runs: Sequence[Run], server: Server) -> Tensor:
+        operator = server.graph.kprop(self.aggregator)
+        scores = (label_scores(r.collected, operator, self.walk, self.combine) for r in runs)
+        return torch.stack([own.scores for own in scores])
+
+    @property
+    def finishes(self) -> bool:
+        return self.smooth > 0
+
+    def finish(self, probabilities: Tensor, run: Run, server: Server) -> Tensor:
+        updated = with_reports(probabilities, run.collected.labels)
+        return smoothed(updated, server.graph.kprop(self.aggregator), self.smooth)
+
+
+def with_reports(p: Tensor, labels: LabelReports) -> Tensor:
+    """p(y|x, y') ~ p(y|x) p(y'|y), Bayes' rule, where there is a report y'.  [c, N] -> [c, N]"""
+    joint = p * labels.likelihood.to(p.device)
+    total = joint.sum(0)
+    # A clean label that the model holds for impossible says nothing that a number can carry.
+    return torch.where(total > 0, joint / total.clamp(min=torch.finfo(p.dtype).tiny), p)
+
+
+def smoothed(p: Tensor, operator: Operator, steps: int) -> Tensor:
+    """Replace p by (p + P p) / 2, ``steps`` times.  [c, N] -> [c, N]"""
+    for _ in range(steps):
+        p = (p + operator.propagate_classes(p[None])[0]) / 2
+    return p

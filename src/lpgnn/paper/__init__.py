@@ -1,0 +1,68 @@
+"""What is about one paper: its printed numbers, verdicts on ours, its TeX files, README and page.
+
+Sajadmanesh and Gatica-Perez, "Locally Private Graph Neural Networks" (CCS 2021).  The CSV files
+hold its tables as printed: ``mechanisms`` ("Accuracy of LPGNN with different LDP mechanisms"),
+``features`` ("... with different features"), ``denoising`` ("Effect of Drop on the accuracy of
+LPGNN"), ``datasets`` ("Descriptive statistics of the used datasets"), and ``learners``, Drop's
+column of the third once more as a row; mean and half width of the 95 % interval in per cent.
+"""
+
+from collections.abc import Sequence
+
+from lpgnn.paper.comparison import (
+    Verdict,
+    compare,
+    compared_grid,
+    counts_text,
+    verdict_counts,
+    verdict_grid,
+    write_comparison,
+)
+from lpgnn.paper.curves import write_convexity, write_curves
+from lpgnn.paper.findings import BEYOND, HOURS, PAPER_EXPERIMENTS, PAPER_TABLES, Findings
+from lpgnn.paper.readme import write_readme
+from lpgnn.paper.statistics import statistics_grid, write_statistics
+from lpgnn.report.evidence import Source
+from lpgnn.report.page import Built, gaps, render
+from lpgnn.rows import write_atomically
+
+
+def write_paper(built: Sequence[Built], source: Source) -> str:
+    """Write the paper's comparison, TeX files, dataset table, README section and report.html.
+
+    ``built`` are the experiments with rows, the paper's and others.  Returns the verdicts in a
+    line.
+    """
+    folder, findings = source.results_dir, Findings(source)
+    tables = [findings.tables[name] for name in PAPER_TABLES]
+    judged = compare(tables)
+    write_comparison(judged, source.selection, folder)
+    write_curves(source)
+    write_statistics(folder / "tables")
+    convexity = write_convexity(folder / "figures")
+    write_readme(source, judged, findings)
+    page = render(
+        "paper/page.html.j2",
+        built,
+        source.selection,
+        judged=judged,
+        counts=verdict_counts(one.verdict for one in judged),
+        num_computed=sum(one.is_computed for one in judged),
+        verdicts=verdict_grid(judged, source.selection),
+        symbols_of_marks={verdict.mark: verdict.symbol for verdict in Verdict},
+        statistics=statistics_grid(with_printed=True),
+        compared=[(table, compared_grid(table, judged)) for table in tables],
+        own=[one for one in built if one.name in PAPER_EXPERIMENTS],
+        others=[one for one in built if one.name not in PAPER_EXPERIMENTS],
+        convexity=convexity,
+        beyond=BEYOND,
+        sentences=findings.sentences(),
+        multi_bit=findings.multi_bit() if findings.any_computed else None,
+        pays=findings.pays() if findings.any_computed else None,
+        hours=findings.hours(),
+        hours_note=HOURS,
+        lastfm_gaps=any(gap[1] == "lastfm" for one in built for gap in gaps(one.results)),
+    )
+    write_atomically(folder / "report.html", page)
+    verdicts = counts_text((one.verdict for one in judged), zeros=True)
+    return f"{len(judged)} cells of the paper's tables (selection={source.selection}): {verdicts}"

@@ -1,0 +1,228 @@
+"""What the numbers beyond the paper say, counted: nothing here is known before the rows are."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from lpgnn.paper.comparison import Verdict, judge
+from lpgnn.paper.statistics import DATASETS, dataset
+from lpgnn.report.build import tables_of
+from lpgnn.report.evidence import Cell, Source
+from lpgnn.report.grid import Grid
+from lpgnn.report.notation import canonical, value_text
+from lpgnn.report.paired import Difference
+from lpgnn.report.tables import Number, Table
+
+BEYOND = "Beyond the paper: same privacy, conditioned reports and honest controls"
+HOURS = "core-hours, one thread per run, busy machine; two cores take half as many hours"
+
+PAPER_TABLES = ("mechanisms", "features", "denoising")
+PAPER_EXPERIMENTS = (*PAPER_TABLES, "budgets", "kprop")
+BEYOND_EXPERIMENTS = (
+    "value_of_features",
+    *(f"conditioned_{name}" for name in PAPER_TABLES),
+    "learners",
+)
+_BLANK, _LABELS_ONLY = "Blank (MB)", "Labels only"
+# Whose place blank reports take in the paper's tables.
+_STANDS_FOR = {_BLANK: "mb", "Drop on blank reports": "drop"} | {
+    f"Blank, x_eps={eps}": f"MB, x_eps={eps}" for eps in ("0.01", "0.1", "1")
+}
+
+Pairs = list[tuple[Number, Number]]
+
+
+def _pairs(first: Sequence[Number], second: Sequence[Number]) -> Pairs:
+    return list(zip(first, second, strict=True))
+
+
+@dataclass(frozen=True)
+class Count:
+    """In how many cells something holds; None is a cell that is not computed."""
+
+    verdicts: tuple[bool | None, ...]
+
+    def __str__(self) -> str:
+        missing = sum(one is None for one in self.verdicts)
+        text = f"{sum(one is True for one in self.verdicts)} of {len(self.verdicts)}"
+        return f"{text} ({missing} missing)" if missing else text
+
+
+def surely_above(pairs: Pairs, source: Source) -> Count:
+    """In how many pairs the interval of the paired difference is above 0."""
+    results = source.results("mechanisms")
+    found = (results.difference(a.cell, b.cell) for a, b in pairs if a.cell and b.cell)
+    return Count(tuple(None if one is None else one.above_zero for one in found))
+
+
+def above(pairs: Pairs) -> Count:
+    """In how many pairs the first mean is higher."""
+    means = [(a.summary, b.summary) for a, b in pairs]
+    return Count(tuple(None if not a or not b else a.mean > b.mean for a, b in means))
+
+
+def above_printed(pairs: Pairs, *, ties: bool) -> Count:
+    """In how many pairs our mean of the first is above what is printed in place of the second."""
+    numbers = [(a.summary, b.printed) for a, b in pairs]
+    found = [None if not a or not b else a.mean - b.mean for a, b in numbers]
+    return Count(tuple(None if d is None else d > 0 or (ties and d == 0) for d in found))
+
+
+def starts_to_pay(differences: Mapping[float, Difference | None]) -> str:
+    """From which budget on the difference has an interval above 0."""
+    budgets, start = sorted(differences), math.inf
+    for eps in reversed(budgets):
+        one = differences[eps]
+        if one is None:
+            missing = sum(other is None for other in differences.values())
+            return f"undecided ({missing} of {len(budgets)} budgets missing)"
+        if not one.above_zero:
+            break
+        start = eps
+    if math.isfinite(start):
+        return canonical(start)
+    once = [canonical(x) for x in budgets if (d := differences[x]) is not None and d.above_zero]
+    nowhere = f"nowhere up to {canonical(budgets[-1])}"
+    return f"{nowhere} for good (only at {', '.join(once)})" if once else nowhere
+
+
+class Findings:
+    """The counts that the page and the README show, over the tables of the paper and beyond."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.tables: dict[str, Table] = {}
+        for name in (*PAPER_EXPERIMENTS, *BEYOND_EXPERIMENTS):
+            self.tables |= tables_of(source.results(name))
+
+    @cached_property
+    def _cells(self) -> tuple[list[Cell], list[Cell]]:
+        """The paper's own cells, and those beyond it: controls of its tables, and the rest."""
+        own = [c for name in PAPER_EXPERIMENTS for c in self.source.results(name).cells]
+        more = [c for name in BEYOND_EXPERIMENTS for c in self.source.results(name).cells]
+        controls = [cell for cell in own if cell.point.control]
+        return [cell for cell in own if not cell.point.control], controls + more
+
+    @cached_property
+    def computed(self) -> Count:
+        """The distinct computations beyond the paper that have rows."""
+        shared = {cell.identity for cell in self._cells[0]} - {""}
+        # A cell that cannot be resolved yet has no identity: it counts by what it asks for.
+        found = {
+            cell.identity or f"{cell.dataset} {cell.name}": bool(cell.rows)
+            for cell in self._cells[1]
+            if cell.identity not in shared
+        }
+        return Count(tuple(found.values()))
+
+    @property
+    def any_computed(self) -> bool:
+        return any(self.computed.verdicts)
+
+    def _numbers(self, table: str, *, row: str = "", column: str = "") -> list[Number]:
+        """A row or column of a table by dataset, on the graphs of the conditioned edition."""
+        graphs = self.tables["conditioned_mechanisms"].entries["block"]
+        return [
+            number
+            for (block, r, c), number in self.tables[table].numbers.items()
+            if block in graphs and r == (row or r) and c == (column or c)
+        ]
+
+    def sentences(self) -> list[str]:
+        computed = f"{self.computed} numbers beyond the paper are computed."
+        if not self.any_computed:
+            return [computed]
+        mb, blank = (self._numbers("conditioned_mechanisms", row=r) for r in ("mb", _BLANK))
+        own_mb, own_blank = (self._numbers("mechanisms", row=r) for r in ("mb", _BLANK))
+        residual, drop, labels = (
+            self._numbers("conditioned_denoising", column=column)
+            for column in ("Residual", "drop", _LABELS_ONLY)
+        )
+        # The denoising table's rows are the learners table's columns: label budgets.
+        nothing = self._numbers("learners", row="Residual on blank reports")
+        over_labels, over_nothing = _pairs(residual, labels), _pairs(residual, nothing)
+        return [
+            computed,
+            "Multi-bit reports, conditioned by public constants, are at or above the paper's "
+            f"printed mean in {above_printed(_pairs(mb, mb), ties=True)} cells of its mechanisms "
+            "table; they beat blank reports, which hold nothing, by a paired 95 % interval above 0 "
+            f"in {surely_above(_pairs(mb, blank), self.source)}.",
+            "In the paper's own protocol blank reports are within both CIs of what the paper "
+            f"prints for MB and Drop in {self.blank_as_printed} cells, LastFM's among them, whose "
+            "features are not needed for that; MB beats them, by a paired interval above 0, in "
+            f"{surely_above(_pairs(own_mb, own_blank), self.source)} cells of the mechanisms "
+            "table.",
+            "The residual learner beats the paper's printed Drop in "
+            f"{above_printed(_pairs(residual, drop), ties=False)} cells of the denoising table, "
+            f"labels only in {above(over_labels)} (with a paired interval above 0 in "
+            f"{surely_above(over_labels, self.source)}), and itself on blank reports in "
+            f"{above(over_nothing)} (with a paired interval above 0 in "
+            f"{surely_above(over_nothing, self.source)}).",
+        ]
+
+    @property
+    def blank_as_printed(self) -> Count:
+        """Blank reports judged as if they were what they stand for, on all graphs of the paper."""
+        verdicts: list[bool | None] = []
+        for name in PAPER_TABLES:
+            numbers = self.tables[name].numbers
+            for (block, row, column), number in numbers.items():
+                place = (block, _STANDS_FOR.get(row, row), _STANDS_FOR.get(column, column))
+                printed = numbers[place].printed
+                if place != number.place and printed is not None and number.cell is not None:
+                    is_finished = number.cell.is_finished
+                    found = judge(printed, number.summary, is_finished=is_finished)
+                    unknown = found in (Verdict.MISSING, Verdict.UNFINISHED)
+                    verdicts.append(None if unknown else found is Verdict.WITHIN_CIS)
+        return Count(tuple(verdicts))
+
+    def multi_bit(self) -> Grid:
+        """For each dataset the MB row as printed, reproduced and conditioned, and both controls."""
+        ours, protocol = self.tables["conditioned_mechanisms"], self.tables["mechanisms"]
+        blocks = []
+        for block, entry in ours.entries["block"].items():
+            rows: list[list[str]] = []
+            for title, table, row in (
+                ("MB, as the paper prints it", ours, "mb"),
+                ("MB, paper's protocol", protocol, "mb"),
+                ("blank, paper's protocol", protocol, _BLANK),
+                ("MB, conditioned", ours, "mb"),
+                ("blank, conditioned", ours, _BLANK),
+                ("labels only", ours, _LABELS_ONLY),
+            ):
+                found = [table.numbers[block, row, column] for column in ours.entries["column"]]
+                texts = [one.summary if rows else one.printed for one in found]
+                rows.append(["" if rows else entry.text, title, *(str(t or "–") for t in texts)])
+            blocks.append(rows)
+        columns = [column.text for column in ours.entries["column"].values()]
+        return Grid.of_text(["Dataset", "", *columns], *blocks, labels=2)
+
+    def pays(self) -> Grid:
+        """Dataset and label budget -> the feature budget from which on private features pay."""
+        table = self.tables["value_of_features"]
+        (name,) = table.spec.differences
+        found: dict[str, dict[str, str]] = {}
+        for block, entry in table.entries["block"].items():
+            graph, y_eps = entry.values
+            numbers = (n for (b, _, c), n in table.numbers.items() if (b, c) == (block, name))
+            differences = {float(number.place[1]): number.difference for number in numbers}
+            found.setdefault(graph, {})[f"ε_y={value_text(y_eps)}"] = starts_to_pay(differences)
+        headings = ["Private features start to pay at ε_x =", *next(iter(found.values()))]
+        rows = [[dataset(graph).title, *texts.values()] for graph, texts in found.items()]
+        return Grid.of_text(headings, rows)
+
+    def hours(self) -> Grid:
+        """Core-hours behind the rows of the paper's graphs: its own experiments, and all others.
+
+        Runs on other graphs do not change what is said of the paper's.
+        """
+        wanted = {cell.identity for cell in self._cells[0]}
+        spent: dict[str, list[float]] = {}
+        for name in DATASETS:
+            for row in self.source.store.read(name):
+                hours = spent.setdefault(dataset(name).title, [0.0, 0.0])
+                hours[row["id"] not in wanted] += float(row.get("duration") or 0) / 3600
+        spent["all"] = [sum(hours) for hours in zip([0.0, 0.0], *spent.values(), strict=True)]
+        rows = [[title, *(f"{one:.2f}" for one in hours)] for title, hours in spent.items()]
+        return Grid.of_text(["Core-hours", "paper's experiments", "the rest"], rows)

@@ -1,0 +1,74 @@
+"""The results section of the README, between two marks, from the same numbers as the page."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lpgnn.paper.comparison import Judged, counts_text
+from lpgnn.paper.findings import BEYOND, HOURS, PAPER_TABLES, Findings
+from lpgnn.report.evidence import Source
+from lpgnn.report.grid import Shown
+from lpgnn.report.tables import Number, Table
+from lpgnn.rows import write_atomically
+
+BEGIN, END = "<!-- results: written by python -m lpgnn.report -->", "<!-- end of results -->"
+
+
+def write_readme(source: Source, judged: Sequence[Judged], findings: Findings) -> None:
+    """Renew the section in the README beside the results folder, if there is one with the marks."""
+    path = source.results_dir.resolve().parent / "README.md"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if begin and end:
+        tables = [findings.tables[name] for name in PAPER_TABLES]
+        parts = (_tables(tables, judged, source), _beyond(source, findings), _hours(findings))
+        middle = "\n".join(parts)
+        write_atomically(path, f"{before}{BEGIN}\n\n{middle}\n{END}{after}")
+
+
+def _tables(tables: Sequence[Table], judged: Sequence[Judged], source: Source) -> str:
+    """Ours beside the paper's, one table of the paper after another, and the controls."""
+    ours = [one for one in judged if one.is_computed]
+    lines = [
+        f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed. "
+        f"Ours under the {source.selection} rule: {counts_text(one.verdict for one in ours)}; "
+        f"under the other rule: {counts_text(one.other_verdict for one in ours)}.",
+        "",
+    ]
+    for table in tables:
+        caption = f"**{table.spec.caption}**: ours \\| the paper's"
+        lines += [caption, "", table.grid(_beside).to_markdown()]
+    return "\n".join(lines)
+
+
+def _beside(number: Number) -> Shown:
+    if number.printed is None or number.cell is None:
+        return Shown(str(number.summary or "–"))
+    ours = number.summary if number.cell.is_finished else None
+    return Shown(f"{ours or '–'} | {number.printed}")
+
+
+def _beyond(source: Source, findings: Findings) -> str:
+    """The conditioned reports and the controls: what they say, MB's row, and the figure."""
+    lines = [f"### {BEYOND}", "", " ".join(findings.sentences()), ""]
+    if findings.any_computed:
+        folder = Path(source.results_dir).name
+        lines += [
+            "Mechanisms table, MB (ε_y=∞):",
+            "",
+            findings.multi_bit().to_markdown(),
+            "Conditioned reports beat blank ones, with a paired 95 % CI above 0, from there on:",
+            "",
+            findings.pays().to_markdown(),
+            f"![What the private features are worth]({folder}/figures/value_of_features.png)",
+            "",
+            f"In `{folder}/tables`: `conditioned_*.md`, `learners.md`, `value_of_features.md`.",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _hours(findings: Findings) -> str:
+    """The measured time behind all rows."""
+    lines = ["### Compute time", "", f"{HOURS.capitalize()}.", ""]
+    return "\n".join([*lines, findings.hours().to_markdown()])

@@ -1,0 +1,89 @@
+"""The multi-bit mechanism: m sampled features, one noisy bit each."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from lpgnn.data.sparse import CsrMatrix
+from lpgnn.errors import InputError
+from lpgnn.privacy.mechanism import BitMechanism
+from lpgnn.privacy.reports import FeatureReports, Form
+
+
+@dataclass(frozen=True)
+class MultiBit(BitMechanism):
+    """The multi-bit mechanism (paper Algorithm 1 and Eq. est): epsilon-LDP.
+
+    ``num_samples`` overrides the optimal m.
+    """
+
+    name: ClassVar[str] = "mb"
+    form: ClassVar[Form] = "sparse"
+
+    num_samples: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_samples is None:
+            return
+        most = self.num_features if self.is_bound else math.inf
+        whole = isinstance(self.num_samples, int) and not isinstance(self.num_samples, bool)
+        if not whole or not 1 <= self.num_samples <= most:
+            allowed = f"must be a whole number in 1..{most if self.is_bound else 'd'}"
+            raise InputError("num_samples", self.num_samples, allowed)
+
+    @property
+    def m(self) -> int:
+        """Paper Prop. optm: m* = max(1, min(d, floor(eps / 2.18)))."""
+        if self.num_samples is not None:
+            return self.num_samples
+        return max(1, min(self.num_features, math.floor(self.epsilon / 2.18)))
+
+    def perturb(self, features: CsrMatrix, *, generator: torch.Generator) -> FeatureReports:
+        """Algorithm 1 for every node at once, in O(N m): unsampled entries are never read."""
+        self.check_width(features)
+        n, d, m = features.shape[0], self.num_features, self.m
+        # 1: S, m dimensions drawn uniformly without replacement
+        sampled = sample_dimensions(n, d, m, generator=generator).flatten()  # [N m]
+        # 2-3: s_i = 1 on these entries only
+        nodes = torch.arange(n).repeat_interleave(m)  # [N m]
+        x = self.check_range(features.lookup(nodes, sampled))
+        # 4: t_i ~ Bernoulli(p(x_i))
+        t = torch.rand(n * m, dtype=torch.float64, generator=generator) < self.bit_probability(x)
+        # 5: x*_i = s_i (2 t_i - 1)
+        sent = 2 * t.to(torch.float32) - 1
+        encoded = CsrMatrix(torch.arange(n + 1) * m, sampled, sent, (n, d))
+        return FeatureReports(encoded, self.scale(), self.offset())
+
+
+def sample_dimensions(n: int, d: int, m: int, *, generator: torch.Generator) -> Tensor:
+    """For each of n nodes a uniform m-subset of range(d), in ascending order.  -> [n, m] int64"""
+    if 8 * m > d:  # a mask of n x d bytes is no larger than the answer
+        return _sample_by_mask(n, d, m, generator=generator)
+    # Repeats are drawn anew until none is left. No step treats one dimension unlike another, so
+    # every m-subset is equally likely; sorting only serves to find the repeats.
+    sampled = torch.randint(d, (n, m), generator=generator).sort(dim=1).values
+    pending = torch.arange(n)  # nodes that may still hold a repeat
+    while pending.numel() > 0:
+        rows = sampled[pending]
+        repeats = torch.zeros_like(rows, dtype=torch.bool)
+        repeats[:, 1:] = rows[:, 1:] == rows[:, :-1]
+        rows[repeats] = torch.randint(d, (int(repeats.sum()),), generator=generator)
+        sampled[pending] = rows.sort(dim=1).values
+        pending = pending[repeats.any(dim=1)]
+    return sampled
+
+
+def _sample_by_mask(n: int, d: int, m: int, *, generator: torch.Generator) -> Tensor:
+    """``sample_dimensions`` by Floyd's algorithm (Bentley and Floyd, CACM 1987), nodes abreast."""
+    drawn = min(m, d - m)  # the smaller of the subset and its complement
+    mask = torch.zeros(n, d, dtype=torch.bool)
+    for last in range(d - drawn, d):
+        t = torch.randint(last + 1, (n, 1), generator=generator)
+        mask.scatter_(1, torch.where(mask.gather(1, t), last, t), True)
+    if drawn < m:
+        mask.logical_not_()
+    return mask.nonzero()[:, 1].view(n, m)

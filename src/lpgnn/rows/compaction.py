@@ -1,0 +1,127 @@
+"""Merging shards into one sorted file, while writers go on.
+
+A compaction takes a shard by renaming it into ``local/merging``, where readers find it too, merges
+what it has taken, makes the result durable, and only then removes it.  Killed at any point it
+leaves every row in at least one place, and the next compaction goes on.
+"""
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lpgnn.errors import InputError
+from lpgnn.rows.files import remove_temporary_files, sync_folder, write_atomically
+from lpgnn.rows.layout import Layout
+from lpgnn.rows.reading import Entry, Level, RowFile, RowIndex, Signature, csv_line
+from lpgnn.rows.schema import as_cells, order_columns
+
+logger = logging.getLogger("lpgnn")
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """What a compaction did to a dataset."""
+
+    dataset: str
+    path: Path
+    merged: int  # rows taken from shards (and, publishing, from the compacted file)
+    total: int  # rows in the file now
+    set_aside: int  # lines that are no valid rows
+
+    def __str__(self) -> str:
+        text = f"{self.dataset}: {self.merged} rows merged into {self.path} ({self.total} rows)"
+        return f"{text}, {self.set_aside} lines set aside" if self.set_aside else text
+
+
+@contextlib.contextmanager
+def compaction_lock(layout: Layout) -> Iterator[None]:
+    """One compaction at a time.  Writers and readers do not need this lock."""
+    from filelock import FileLock, Timeout
+
+    path = layout.local / ".compaction.lock"
+    lock = FileLock(path)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            logger.warning("waiting for another compaction (%s)", path)
+            lock.acquire()
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(
+            "results_dir", layout.local.parent, f"must be a writable folder ({reason})"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def compact_dataset(layout: Layout, dataset: str, *, publish: bool) -> Compacted | None:
+    """Merge the shards of a dataset; None if there is nothing to merge."""
+    compacted, published = layout.compacted(dataset), layout.published(dataset)
+    target = published if publish else compacted
+    for path in (compacted, published):
+        remove_temporary_files(path)
+    _take_shards(layout, dataset)
+    files = [
+        _read(path, level)
+        for path, level in layout.files(dataset)
+        if path.parent != layout.shards and (publish or path != published)
+        if path.exists()  # a shard may be a link to nowhere
+    ]
+    sources = [file for file in files if file.path != target and not file.unreadable]
+    if not sources:
+        return None
+    for file in files:
+        if file.unreadable and file.path == target:  # to replace it would be to lose it
+            raise InputError("results_dir", target, file.unusable)
+        if (file.bad or file.unusable) and not file.unreadable:
+            _keep_copy(file.path, layout.set_aside)
+    entries = RowIndex(entry for file in files for entry in file.entries).entries()
+    if entries:
+        columns = order_columns(name for file in files for name in file.columns)
+        lines = (_line(entry, columns) for entry in entries)
+        write_atomically(target, "\n".join([csv_line(columns), *lines]) + "\n")
+        sync_folder(Path(os.path.realpath(target)).parent)
+    for file in sources:
+        # A writer that had the shard open may just have added to it: leave it to the next time.
+        if Signature.of(file.path) == file.signature:
+            file.path.unlink()
+    merged = RowIndex(entry for file in sources for entry in file.entries)
+    set_aside = sum(len(file.bad) for file in files)
+    return Compacted(dataset, target, len(merged.entries()), len(entries), set_aside)
+
+
+def _line(entry: Entry, columns: tuple[str, ...]) -> str:
+    if entry.columns == columns:
+        return entry.line
+    return csv_line(as_cells(entry.row(), columns))
+
+
+def _take_shards(layout: Layout, dataset: str) -> None:
+    layout.merging.mkdir(exist_ok=True)
+    for path, _ in list(layout.files(dataset)):
+        if path.parent == layout.shards:
+            path.rename(layout.merging / path.name)
+
+
+def _read(path: Path, level: Level) -> RowFile:
+    file = RowFile(path, level)
+    file.read(Signature.of(path))
+    return file
+
+
+def _keep_copy(path: Path, folder: Path) -> None:
+    """Keep a damaged file as it was: the result of the merge has its good lines only."""
+    folder.mkdir(exist_ok=True)
+    copy = folder / f"{path.stem}-{secrets.token_hex(4)}{path.suffix}"
+    shutil.copyfile(path, copy)
+    with copy.open("rb") as file:
+        os.fsync(file.fileno())
+    sync_folder(folder)

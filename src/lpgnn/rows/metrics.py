@@ -1,0 +1,104 @@
+"""Test metrics: the one place where predictions meet clean labels.
+
+A metric is a function ``metric(labels, predictions, probabilities) -> float`` of the test nodes:
+labels and predictions are integers [n], probabilities [n, c] or None.  Shares are in per cent.
+"""
+
+import re
+from collections.abc import Mapping
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from lpgnn.components import import_target
+from lpgnn.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Labels = NDArray[np.integer[Any]]
+    Probabilities = NDArray[np.floating[Any]] | None
+
+DEFAULT_METRICS = {
+    "acc": "lpgnn.rows.metrics.accuracy",
+    "macro_f1": "lpgnn.rows.metrics.macro_f1",
+    "balanced_acc": "lpgnn.rows.metrics.balanced_accuracy",
+}
+
+_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # becomes part of a column's name
+
+
+def accuracy(labels: "Labels", predictions: "Labels", probabilities: "Probabilities") -> float:
+    """The share of nodes whose class is predicted, in per cent."""
+    from sklearn.metrics import accuracy_score
+
+    return 100.0 * float(accuracy_score(labels, predictions))
+
+
+def macro_f1(labels: "Labels", predictions: "Labels", probabilities: "Probabilities") -> float:
+    """The mean over classes of F1 = 2 TP / (2 TP + FP + FN), in per cent.
+
+    The classes are those that occur among the labels or the predictions.
+    """
+    from sklearn.metrics import f1_score
+
+    return 100.0 * float(f1_score(labels, predictions, average="macro", zero_division=0))
+
+
+def balanced_accuracy(
+    labels: "Labels", predictions: "Labels", probabilities: "Probabilities"
+) -> float:
+    """The mean over the classes of the labels of TP / (TP + FN), in per cent."""
+    import numpy as np
+    from sklearn.metrics import recall_score
+
+    # The same as sklearn's balanced_accuracy_score, which warns if another class is predicted.
+    classes = np.unique(labels)
+    return 100.0 * float(recall_score(labels, predictions, labels=classes, average="macro"))
+
+
+def evaluate(
+    metrics: Mapping[str, str],
+    labels: Any,
+    predictions: Any,
+    probabilities: Any,
+    test_mask: Any,
+) -> dict[str, float]:
+    """Each metric on the test nodes; metrics maps names to import paths.
+
+    labels, predictions, test_mask: tensors or arrays [N]; probabilities: [N, c] or None.
+    """
+    mask = _array(test_mask)
+    if not mask.any():
+        raise InputError("metrics", ", ".join(metrics), "need at least one test node")
+    arguments = [_array(labels)[mask], _array(predictions)[mask]]
+    chances = None if probabilities is None else _array(probabilities)[mask]
+    found = {}
+    for name, target in metrics.items():
+        setting = f"metrics.{name}"
+        if not _NAME.fullmatch(name):
+            raise InputError(setting, target, "a metric's name has letters, digits and _ only")
+        metric = import_target(setting, target)
+        try:
+            value = metric(*arguments, chances)
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(setting, target, f"failed with {reason}") from error
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise InputError(setting, target, f"must return a number, not {value!r}")
+        found[name] = float(value)
+    return found
+
+
+def needs_probabilities(metrics: Mapping[str, str]) -> bool:
+    """Whether a metric says, by an attribute of this name, that it needs the probabilities."""
+    return any(
+        getattr(import_target(f"metrics.{name}", target), "needs_probabilities", False)
+        for name, target in metrics.items()
+    )
+
+
+def _array(values: Any) -> "NDArray[Any]":
+    import numpy as np
+
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)

@@ -1,0 +1,269 @@
+"""Files of rows, read line by line.
+
+Three kinds of file hold rows of a dataset: published, compacted, and shards.  Every line of a
+shard, its header too, ends with two stamps: the time it was written (ns) and the CRC-32 of the
+text before, so that a torn or damaged line shows.  A line that is not a valid row is set aside: it
+is not used, it stops nobody, and it is reported with its number.
+"""
+
+import csv
+import enum
+import io
+import os
+import sys
+import time
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lpgnn.rows.schema import (
+    COLUMNS,
+    MAX_LINE,
+    REQUIRED,
+    Row,
+    RowValidator,
+    as_cells,
+    row_validator,
+    split_line,
+)
+
+_SCHEMA = frozenset(COLUMNS)
+
+# A shard's last line without an end may be on its way.  After so many seconds it is not.
+_UNDER_WAY = 1.0
+
+
+class Level(enum.IntEnum):
+    """Which file a row of one key is taken from: the highest."""
+
+    PUBLISHED = 0
+    COMPACTED = 1
+    SHARD = 2
+
+
+Rank = tuple[Level, int, str]  # level, written at, file name
+
+
+class Entry(NamedTuple):
+    """A valid row, kept as text: a dictionary takes several times the memory."""
+
+    identity: str
+    repeat: int
+    rank: Rank
+    columns: tuple[str, ...]
+    line: str
+
+    def row(self, shared: dict[str, str] | None = None) -> Row:
+        """The row with every column of the schema; '' where its file has none.
+
+        shared: keeps equal settings of many rows once.
+        """
+        cells = split_line(self.line)
+        if shared is not None:
+            settings = cells[: self.columns.index("status")]
+            cells[: len(settings)] = map(shared.setdefault, settings, settings)
+        row = dict(zip(self.columns, cells, strict=True))
+        return row if row.keys() >= _SCHEMA else dict.fromkeys(COLUMNS, "") | row
+
+
+class Signature(NamedTuple):
+    """Tells whether a file has changed since it was read."""
+
+    inode: int
+    size: int
+    modified: int
+
+    @classmethod
+    def of(cls, path: Path | str) -> "Signature":
+        status = os.stat(path)
+        return cls(status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class RowFile:
+    """The rows of one file.
+
+    ``bad`` maps line numbers to what is wrong with them.  ``unusable`` says why nothing can be
+    used; ``unreadable`` that the system did not let us read it, so that its content is unknown.
+    """
+
+    def __init__(self, path: Path, level: Level) -> None:
+        self.path, self.level = path, level
+        self.signature = Signature(0, 0, 0)
+        self.entries: list[Entry] = []
+        self.bad: dict[int, str] = {}
+        self.unusable = ""
+        self.unreadable = False
+        self._validator: RowValidator | None = None
+        self._offset = self._lines = 0  # what has been read
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self._validator.columns if self._validator is not None else ()
+
+    def read(self, signature: Signature) -> list[Entry]:
+        """Read the file, or what was appended to it since; return the new entries.
+
+        Raises FileNotFoundError if the file has gone.
+        """
+        self.signature = signature
+        number = len(self.entries)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                self._read_lines(file)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            self.unusable = f"cannot be read ({error.strerror or error})"
+            self.unreadable = True
+        if not self.unusable and self._validator is None and self.bad:
+            wanted = ", ".join(REQUIRED)
+            self.unusable = f"is not a table of rows: no header line with {wanted} and commas"
+        return self.entries[number:]
+
+    def has_grown_to(self, signature: Signature) -> bool:
+        """Whether the file is a shard that has only been appended to."""
+        return (
+            self.level is Level.SHARD
+            and not self.unusable
+            and signature.inode == self.signature.inode
+            and signature.size > self._offset
+            and signature.size > self.signature.size
+        )
+
+    def _read_lines(self, lines: Iterable[bytes]) -> None:
+        for raw in lines:
+            self._lines += 1
+            self.bad.pop(self._lines, None)
+            problem = self._take(raw)
+            is_torn = problem and self.level is Level.SHARD and not raw.endswith(b"\n")
+            if problem and not (is_torn and self._is_under_way()):
+                self.bad[self._lines] = problem
+            if is_torn:  # to be read again with what follows, which may be there by now
+                self._lines -= 1
+                break
+            self._offset += len(raw)
+
+    def _is_under_way(self) -> bool:
+        return time.time() - self.signature.modified / 1e9 < _UNDER_WAY
+
+    def _take(self, raw: bytes) -> str:
+        """Use a line; return what is wrong with it."""
+        raw = raw.rstrip(b"\r\n")
+        if self._lines == 1:
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        if not raw.strip():
+            return ""
+        if b"\0" in raw or b"\r" in raw:
+            return "control characters"
+        if len(raw) > MAX_LINE:
+            return f"longer than {MAX_LINE:,} characters"
+        written = 0
+        if self.level is Level.SHARD:
+            try:
+                raw, written = _unstamped(raw)
+            except ValueError as error:
+                return str(error)
+        try:
+            line = raw.decode()
+        except UnicodeDecodeError:
+            return "not UTF-8 text"
+        try:
+            if self._validator is None:
+                self._validator = _read_header(line)
+            else:
+                self._take_row(line, written, self._validator)
+        except ValueError as error:
+            return str(error)
+        return ""
+
+    def _take_row(self, line: str, written: int, validator: RowValidator) -> None:
+        identity, repeat = validator.key(line)
+        rank = self.entries[-1].rank if self.entries else None
+        if rank is None or rank[1] != written:  # rows written together share a rank
+            rank = (self.level, written, self.path.name)
+        self.entries.append(Entry(sys.intern(identity), repeat, rank, validator.columns, line))
+
+
+def _read_header(line: str) -> RowValidator:
+    try:
+        columns = tuple(split_line(line))
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
+    if not set(REQUIRED) <= set(columns):
+        raise ValueError("before the header line")
+    if len(set(columns)) < len(columns):
+        raise ValueError("header line with a column twice")
+    return row_validator(columns)
+
+
+def _unstamped(raw: bytes) -> tuple[bytes, int]:
+    """A shard's line without its stamps, and when it was written."""
+    stamped, _, check = raw.rpartition(b",")
+    if check != b"%08x" % zlib.crc32(stamped):
+        raise ValueError("checksum does not match")
+    text, _, written = stamped.rpartition(b",")
+    return text, int(written)
+
+
+def _stamped(text: str, written: int) -> bytes:
+    data = b"%s,%d" % (text.encode(errors="backslashreplace"), written)
+    return b"%s,%08x\n" % (data, zlib.crc32(data))
+
+
+def shard_header(columns: Sequence[str], written: int) -> bytes:
+    """The first line of a shard."""
+    return _stamped(csv_line(columns), written)
+
+
+def shard_lines(
+    columns: Sequence[str], rows: Sequence[Mapping[str, object]], written: int
+) -> bytes:
+    """The lines of rows in a shard.  Raises ValueError for a row that no reader would accept."""
+    validator = row_validator(tuple(columns))
+    lines = []
+    for row in rows:
+        cells = as_cells(row, columns)
+        line = _stamped(csv_line(cells), written)
+        problem = validator.problem(cells)
+        if problem or len(line) > MAX_LINE:
+            problem = problem or f"longer than {MAX_LINE:,} characters"
+            raise ValueError(f"row {row.get('id')}/{row.get('repeat')}: {problem}")
+        lines.append(line)
+    return b"".join(lines)
+
+
+def csv_line(cells: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(cells)
+    return text.getvalue()
+
+
+class RowIndex:
+    """One entry for each key: of the highest rank, and of a file's entries the last."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.by_identity: dict[str, dict[int, Entry]] = {}
+        self.insert(entries)
+
+    def insert(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            repeats = self.by_identity.setdefault(entry.identity, {})
+            known = repeats.get(entry.repeat)
+            if known is None or entry.rank >= known.rank:
+                repeats[entry.repeat] = entry
+
+    def entries(self) -> list[Entry]:
+        """All entries by identity and repeat."""
+        return [
+            repeats[repeat]
+            for _, repeats in sorted(self.by_identity.items())
+            for repeat in sorted(repeats)
+        ]
+
+
+def describe_bad_lines(bad: Mapping[int, str]) -> str:
+    """Line numbers with what is wrong, the first few of them."""
+    first = [f"line {number}: {bad[number]}" for number in sorted(bad)[:3]]
+    return "; ".join([*first, "..."] if len(bad) > 3 else first)

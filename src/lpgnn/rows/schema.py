@@ -1,0 +1,214 @@
+"""The columns of a row, their types, and what makes a row valid.
+
+A row is the result of one repeat of one configuration.  Its key is (id, repeat).
+"""
+
+import csv
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Literal
+
+Row = dict[str, str]
+ColumnType = Literal["integer", "number", "share", "boolean", "text"]
+
+RULES = ("paper", "released")
+SHARES = ("acc", "macro_f1", "balanced_acc")  # metrics in per cent
+MEASURES = (
+    *("epoch", "qualified", "train/loss", "train/acc", "val/loss", "val/acc"),
+    *(f"test/{name}" for name in SHARES),
+)
+SETTINGS = (
+    *("dataset", "feature", "mechanism", "x_eps", "label_mechanism", "y_eps"),
+    *("filter", "backbone", "learner", "learning_rate", "weight_decay", "dropout"),
+    *("max_epochs", "hidden_dim", "split", "seed", "options", "fingerprint"),
+)
+COLUMNS = (
+    *("id", "repeat", *SETTINGS, "status"),
+    *(f"{rule}/{measure}" for rule in RULES for measure in MEASURES),
+    *("duration", "device", "version", "science", "revision", "dirty"),
+)
+
+# Where and when a row was computed; two runs of one configuration may differ in these.
+PROVENANCE = ("duration", "device", "version", "revision", "dirty")
+
+# Without these a file is no table of rows.
+REQUIRED = ("id", "repeat", "status")
+
+_INTEGERS = ("repeat", "max_epochs", "hidden_dim", "seed")
+_NUMBERS = ("x_eps", "y_eps", "learning_rate", "weight_decay", "dropout", "duration")
+_DECIMAL = r"[0-9]++(?:\.[0-9]*+)?(?:e[-+]?[0-9]++)?"
+_PATTERNS: dict[ColumnType, str] = {
+    "integer": "-?[0-9]++",
+    "number": f"-?(?:{_DECIMAL}|inf)|nan",
+    "share": r"[0-9]{1,2}(?:\.[0-9]*+)?|100(?:\.0*)?|[0-9](?:\.[0-9]*)?e-[0-9]+|nan",
+    "text": ".*",
+    "boolean": "true|false",
+}
+_KEYS = {
+    "id": "[0-9A-Za-z_-]{1,64}",
+    "repeat": "[0-9]{1,9}",
+    "status": "ok|failed.*",
+}
+_EXPECTED = {
+    "id": "an identity",
+    "repeat": "a number from 0",
+    "status": "ok or failed",
+    "integer": "an integer",
+    "number": "a number",
+    "share": "a number from 0 to 100",
+    "boolean": "true or false",
+}
+
+
+@lru_cache(maxsize=1)
+def package_version() -> str:
+    """The installed version of lpgnn."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("lpgnn")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def column_type(name: str) -> ColumnType:
+    """The type of a column; ``<rule>/test/<metric>`` is a number whatever the metric."""
+    if name in _INTEGERS or name.endswith("/epoch"):
+        return "integer"
+    if name == "dirty" or name.endswith("/qualified"):
+        return "boolean"
+    if name.partition("/")[2] in {f"test/{share}" for share in SHARES}:
+        return "share"
+    return "number" if name in _NUMBERS or "/" in name else "text"
+
+
+def order_columns(names: Iterable[str]) -> tuple[str, ...]:
+    """Columns in the order of the schema; a user's own metrics follow the built-in ones."""
+    places = {name: place for place, name in enumerate(COLUMNS)}
+
+    def place(name: str) -> tuple[int, str]:
+        if name in places:
+            return places[name], ""
+        rule, _, measure = name.partition("/")
+        if rule in RULES and measure.startswith("test/"):
+            return places[f"{rule}/{MEASURES[-1]}"], name
+        return len(COLUMNS), name
+
+    return tuple(sorted(set(names), key=place))
+
+
+def format_value(value: object) -> str:
+    """A value as a CSV cell: shortest exact floats, lower-case booleans."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)
+
+
+# The csv module refuses longer cells, and a longer line is not a row.
+MAX_LINE = 100_000
+
+
+def split_line(line: str) -> list[str]:
+    """The cells of one line; raises csv.Error if its quotes do not match."""
+    return next(csv.reader((line,), strict=True), [])
+
+
+class RowValidator:
+    """Checks rows with given columns: identity, repeat, status, and the type of every cell.
+
+    A cell may be blank where a row is older than its column or a setting does not apply, but a row
+    that is ok has at least one test metric.  No check depends on blank columns being there:
+    compaction adds them.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = tuple(columns)
+        self._patterns = {name: re.compile(_pattern(name)) for name in columns}
+        self._tests = [name for name in columns if "/test/" in name]
+        self._plain = _plain_line(columns)
+        self._valid_options = {""}  # cells as they stand in a line
+
+    def key(self, line: str) -> tuple[str, int]:
+        """The id and repeat of a row from its line; raises ValueError if the row is not valid."""
+        # Splitting a line takes twice as long as matching it.
+        plain = self._plain.fullmatch(line)
+        if plain and self._are_valid(plain["options"]):
+            return plain["id"], int(plain["repeat"])
+        try:
+            cells = split_line(line)
+        except csv.Error as error:
+            raise ValueError(str(error)) from None
+        if problem := self.problem(cells):
+            raise ValueError(problem)
+        row = dict(zip(self.columns, cells, strict=True))
+        return row["id"], int(row["repeat"])
+
+    def _are_valid(self, options: str) -> bool:
+        if options not in self._valid_options and _is_json_object(split_line(options)[0]):
+            self._valid_options.add(options)
+        return options in self._valid_options
+
+    def problem(self, cells: Sequence[str]) -> str:
+        """What is wrong with a row, '' if nothing is."""
+        if len(cells) != len(self.columns):
+            return f"{len(cells)} cells instead of {len(self.columns)}"
+        row = dict(zip(self.columns, cells, strict=True))
+        for name, pattern in self._patterns.items():
+            if not pattern.fullmatch(row[name]):
+                expected = _EXPECTED.get(name) or _EXPECTED[column_type(name)]
+                return f"{name} is {row[name][:20]!r}, not {expected}"
+        if row["status"] == "ok":
+            if not any(row[name] for name in self._tests):
+                return "no test metric"
+            if any(row[name] == "nan" for name in self._tests if name.endswith("/acc")):
+                return "the accuracy is nan"
+        if row.get("options") and not _is_json_object(row["options"]):
+            return "options is not a JSON object"
+        return ""
+
+
+@lru_cache(maxsize=64)
+def row_validator(columns: tuple[str, ...]) -> RowValidator:
+    """The validator of rows with these columns; files of the same kind share it."""
+    return RowValidator(columns)
+
+
+def _pattern(name: str) -> str:
+    """What a cell must match."""
+    if name in _KEYS:
+        return _KEYS[name]
+    return f"(?:{_PATTERNS[column_type(name)]})?"
+
+
+def _plain_line(columns: Sequence[str]) -> re.Pattern[str]:
+    """Matches lines of valid rows that are ok, have every accuracy and quote nothing but text.
+
+    Whether the options are JSON is left open.
+    """
+    accuracies = [name for name in columns if name.endswith("/test/acc")]
+    if not accuracies:
+        return re.compile("(?P<id>)(?P<repeat>)(?P<options>)(?!)")  # matches nothing
+    text = r'(?:[^",]*+|"(?:[^"]++|"")*+")'
+    cells = {name: text if column_type(name) == "text" else _pattern(name) for name in columns}
+    cells |= {name: _PATTERNS["share"].removesuffix("|nan") for name in accuracies}
+    cells |= {name: f"(?P<{name}>{_KEYS[name]})" for name in ("id", "repeat")}
+    cells |= {"status": "ok", "options": f"(?P<options>{text})"}
+    line = ",".join(f"(?:{cells[name]})" for name in columns)
+    return re.compile(line if "options" in columns else f"{line}(?P<options>)")
+
+
+def _is_json_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def as_cells(row: Mapping[str, object], columns: Sequence[str]) -> list[str]:
+    """The cells of a row.  A row is one line: control characters become spaces."""
+    return [format_value(row.get(name, "")).translate(_CONTROL) for name in columns]
+
+
+_CONTROL = dict.fromkeys((*range(32), 127), " ")

@@ -1,0 +1,15 @@
+"""A linear filter of one's own."""
+
+from dataclasses import dataclass
+
+from lpgnn.propagation import LinearFilter
+
+
+@dataclass(frozen=True)
+class AveragedPowers(LinearFilter):
+    """(1/K) sum_{k=1..K} P^k."""
+
+    steps: int = 4
+
+    def coefficients(self) -> tuple[float, ...]:
+        return (0.0,) + (1 / self.steps,) * self.steps

@@ -1,0 +1,56 @@
+"""Expanding the paper's grids takes seconds: all tests here share one expansion."""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from lpgnn.composition import Point, expand
+from lpgnn.report import Cell, Source, Table
+from lpgnn.report.build import tables_of
+
+
+@pytest.fixture(autouse=True, scope="package")
+def _shared_expansion() -> Iterator[None]:
+    @lru_cache
+    def points(experiment: str) -> list[Point]:
+        return expand([experiment], multirun=True)
+
+    def shared(overrides: Sequence[str], *, multirun: bool, config_dirs: object) -> list[Point]:
+        return points(overrides[0])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lpgnn.report.evidence.expand", shared)
+        yield
+
+
+class Paper:
+    """The paper's experiments on the rows of a folder, under the paper's rule."""
+
+    def __init__(self, folder: Path, selection: str = "paper") -> None:
+        self.source = Source(folder, selection)
+
+    def table(self, name: str) -> Table:
+        return tables_of(self.source.results(name))[name]
+
+    def cell(self, table: str, *place: str) -> Cell:
+        """By block, row and column; a table without blocks takes row and column."""
+        block, row, column = place if len(place) == 3 else ("", *place)
+        found = self.table(table).numbers[block, row, column].cell
+        assert found is not None
+        return found
+
+    def point(self, experiment: str, **keys: str) -> Cell:
+        (found,) = (
+            cell
+            for cell in self.source.results(experiment).cells
+            if all(cell.keys.get(key.replace("__", ".")) == text for key, text in keys.items())
+            and not cell.point.control
+        )
+        return found
+
+
+@pytest.fixture
+def paper(tmp_path: Path) -> Paper:
+    return Paper(tmp_path)

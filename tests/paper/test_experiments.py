@@ -1,0 +1,76 @@
+"""What the experiment files ask for."""
+
+from dataclasses import replace
+
+import pytest
+
+from lpgnn.composition import experiment_names
+from lpgnn.paper.findings import BEYOND_EXPERIMENTS, PAPER_EXPERIMENTS
+from lpgnn.report.build import tables_of
+from paper.conftest import Paper
+
+SIZES = {
+    "mechanisms": 4 * (4 * 4 + 4 + 1),
+    "features": 4 * (3 + 3 + 3 + 1),
+    "denoising": 4 * 3 * (3 + 1 + 1),
+    "budgets": 4 * (3 * 6 * 4 + 4),
+    "kprop": 4 * (5 * 3 + 5 * 3 + 3),
+    "conditioned_mechanisms": 3 * (4 * 4 + 4 + 1),
+    "conditioned_features": 3 * (3 + 3 + 3 + 1),
+    "conditioned_denoising": 3 * 3 * (3 + 1 + 1),
+    "learners": 3 * 3 * (1 + 4 + 4 + 1 + 1),
+    "value_of_features": 3 * 2 * (9 * 3 + 2),
+}
+
+
+def test_all_experiments_are_known() -> None:
+    assert sorted(SIZES) == experiment_names()
+    assert set(SIZES) == {*PAPER_EXPERIMENTS, *BEYOND_EXPERIMENTS}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_every_point_resolves_and_every_table_builds(name: str, paper: Paper) -> None:
+    results = paper.source.results(name)
+    assert not any(cell.obstacle for cell in results.cells)
+    assert len(results.cells) == SIZES[name]
+    tables = tables_of(results)
+    assert tables or results.experiment.figures
+    for table in tables.values():
+        shown = {number.cell.identity for number in table.numbers.values() if number.cell}
+        assert shown == {cell.identity for cell in results.cells}
+
+
+def test_controls_change_nothing_but_the_features(paper: Paper) -> None:
+    names = ("mechanisms", "features", "denoising")
+    cells = [cell for name in names for cell in paper.source.results(name).cells]
+    own = {cell.identity for cell in cells if not cell.point.control}
+    controls = [cell for cell in cells if cell.point.control]
+    assert len(controls) == 4 * (4 + 1 + 3 + 1 + 3 + 3)
+    for cell in controls:
+        assert cell.configuration is not None
+        if cell.keys.get("feature") == "blank":
+            raw = replace(cell.point.settings, feature="raw").resolve(fetch=False)
+            assert raw.identity in own
+            assert replace(raw, feature=cell.configuration.feature) == cell.configuration
+        else:
+            assert cell.configuration.learner.name == "label_propagation"
+
+
+def test_the_residual_column_is_a_row_of_the_learners_table(paper: Paper) -> None:
+    for eps in ("0.5", "1", "2"):
+        column = paper.cell("conditioned_denoising", "cora", eps, "Residual")
+        assert column.identity == paper.cell("learners", "cora", "Residual", eps).identity
+
+
+def test_the_conditioned_edition_differs_from_the_paper_only_in_its_protocol(paper: Paper) -> None:
+    ours = paper.cell("conditioned_mechanisms", "cora", "mb", "1").configuration
+    theirs = paper.cell("mechanisms", "cora", "mb", "1").configuration
+    assert ours is not None
+    assert theirs is not None
+    assert ours.filter != theirs.filter
+    assert (ours.mechanism, ours.backbone) == (theirs.mechanism, theirs.backbone)
+    # Labels only know no protocol.
+    labels = [
+        paper.cell(f"{p}mechanisms", "cora", "Labels only", "1") for p in ("", "conditioned_")
+    ]
+    assert labels[0].identity == labels[1].identity

@@ -1,0 +1,151 @@
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from lpgnn.paper.readme import BEGIN, END
+from lpgnn.report.__main__ import main
+from paper.conftest import Paper
+from report.rows import add_rows
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A results folder with Cora's tables, one point of a figure, and the report of them."""
+    top = tmp_path_factory.mktemp("checkout")
+    folder = top / "results"
+    paper = Paper(folder)
+    done: set[str] = set()
+    for name in ("mechanisms", "features", "denoising"):
+        for index, cell in enumerate(paper.source.results(name).cells):
+            is_own = cell.dataset == "cora" and not cell.point.control
+            if is_own and cell.identity not in done:
+                values = [40 + index % 40 + repeat / 4 for repeat in range(3)]
+                done.add(add_rows(folder, cell.point.settings, values))
+    point = paper.point("budgets", backbone="gcn", dataset="cora", y_eps="2", x_eps="0.1")
+    add_rows(folder, point.point.settings, [75.0] * 10)
+    labels = paper.cell("denoising", "cora", "1", "Labels only")
+    add_rows(folder, labels.point.settings, [71.0, 72.0, 73.0])
+    ohd = paper.cell("features", "ohd", "lastfm")
+    add_rows(folder, ohd.point.settings, [66.0] * 10, failed=[2])
+    (top / "README.md").write_text(f"above\n{BEGIN}\nold numbers\n{END}\nbelow\n")
+    assert main([f"results_dir={folder}", "selection=paper"]) == 0
+    return folder
+
+
+def test_a_second_run_changes_no_byte(results: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = digests(results.parent)
+    assert main([f"results_dir={results}", "selection=paper"]) == 0
+    assert digests(results.parent) == before
+    names = set(before)
+    for figure in ("budgets", "mechanisms", "features", "denoising", "convexity"):
+        assert {f"results/figures/{figure}.{kind}" for kind in ("png", "svg")} <= names
+    for table in ("mechanisms", "features", "denoising", "datasets"):
+        assert {f"results/tables/{table}.{kind}" for kind in ("csv", "md", "tex")} <= names
+    assert {
+        f"results/{name}" for name in ("comparison.csv", "comparison.md", "report.html")
+    } <= names
+    text = capsys.readouterr().out
+    assert "124 cells of the paper's tables (selection=paper): 1 within both CIs, 0 within" in text
+    assert "0 above, 0 below, 31 unfinished, 92 missing" in text
+
+
+def test_what_no_row_supports_any_more_is_removed(results: Path, tmp_path: Path) -> None:
+    stale = tmp_path / "tables" / "learners.md"
+    stale.parent.mkdir()
+    stale.write_text("old numbers")
+    ohd = Paper(tmp_path).cell("features", "ohd", "lastfm")
+    add_rows(tmp_path, ohd.point.settings, [66.0] * 10)
+    assert main([f"results_dir={tmp_path}"]) == 0
+    assert not stale.exists()
+    assert (tmp_path / "tables" / "features.md").is_file()
+
+
+class Page(HTMLParser):
+    """Collects addresses, and checks that elements close in order."""
+
+    VOID = ("meta", "img", "br", "link")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+        self.open: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.addresses += [given[name] for name in ("src", "href") if name in given]
+        self.ids += [given["id"]] if "id" in given else []
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_but_itself(results: Path) -> None:
+    page = Page()
+    text = (results / "report.html").read_text(encoding="utf-8")
+    page.feed(text)
+    assert page.open == []
+    images = [a for a in page.addresses if a.startswith("data:image/svg+xml;base64,")]
+    links = [a for a in page.addresses if a not in images]
+    assert links
+    assert all(link.startswith("#") and link[1:] in page.ids for link in links)
+    assert "url(" not in text
+    drawn = (results / "figures" / "budgets.svg").read_bytes()
+    assert base64.b64decode(images[0].partition(",")[2]) == drawn
+
+
+def test_the_page_shows_what_is_missing_and_how_numbers_were_made(results: Path) -> None:
+    text = (results / "report.html").read_text(encoding="utf-8")
+    assert "21 of 21 have no rows" in text  # LastFM's mechanisms
+    assert "features.csv was not available" in text
+    # Complete on Cora but for repeats: three of ten.
+    assert re.search(r"mechanism=mb, x_eps=0.01, y_eps=inf: 3 of 10 repeats", text)
+    assert "feature=ohd, y_eps=1: 10 of 10 repeats, 1 of them failed" in text
+    cell = Paper(results).cell("denoising", "cora", "0.5", "drop")
+    assert f"<td>{cell.identity}</td>" in text
+    assert "0123456789" in text
+    assert "<td>0–2</td>" in text
+    assert "<th>paper rule</th><th>released rule</th>" in text
+    assert "mechanism=mb, label_mechanism=rr, filter=kprop, backbone=sage, learner=drop" in text
+
+
+def test_the_readme_beside_the_results_is_renewed_between_its_marks(results: Path) -> None:
+    text = (results.parent / "README.md").read_text(encoding="utf-8")
+    assert text.startswith(f"above\n{BEGIN}\n")
+    assert text.endswith(f"{END}\nbelow\n")
+    assert "old numbers" not in text
+    assert "1 of the 124 cells" in text
+    # Of LastFM's Ohd all repeats are done; Cora's three of ten are not shown as ours.
+    assert "66.0 ± 0.0 \\| 66.4 ± 1.6" in text
+    assert "| Cora | 1B | – \\| 45.8 ± 3.3 |" in text
+    assert "of 359 numbers beyond the paper are computed." in text
+    assert "| Cora | MB, as the paper prints it | 68.0 ± 2.9 |" in text
+    assert "(results/figures/value_of_features.png)" in text
+
+
+def test_a_readme_without_the_marks_is_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    ohd = Paper(folder).cell("features", "ohd", "lastfm")
+    add_rows(folder, ohd.point.settings, [66.0] * 10)
+    readme = tmp_path / "README.md"
+    readme.write_text(f"mine, with {BEGIN} only\n")
+    assert main([f"results_dir={folder}"]) == 0
+    assert readme.read_text() == f"mine, with {BEGIN} only\n"
+    # Nothing beyond the paper: the page says so and shows no empty tables for it.
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "0 of 359 numbers beyond the paper are computed." in page
+    assert "MB, as the paper prints it" not in page

@@ -1,0 +1,158 @@
+import csv
+import math
+from typing import Any
+
+import pytest
+
+from lpgnn.rows import COLUMNS, PROVENANCE, format_value, package_version
+from lpgnn.rows.reading import csv_line
+from lpgnn.rows.schema import RowValidator, as_cells, column_type, order_columns, split_line
+from rows.rows import make_row
+
+VALIDATOR = RowValidator(COLUMNS)
+
+
+def line_of(row: dict[str, Any]) -> str:
+    return csv_line(as_cells(row, COLUMNS))
+
+
+def test_the_columns_and_their_order() -> None:
+    assert COLUMNS[:4] == ("id", "repeat", "dataset", "feature")
+    at = COLUMNS.index("status")
+    assert COLUMNS[at - 2 : at + 3] == (
+        *("options", "fingerprint", "status"),
+        *("paper/epoch", "paper/qualified"),
+    )
+    assert COLUMNS[-7:] == (
+        *("released/test/balanced_acc", "duration", "device", "version"),
+        *("science", "revision", "dirty"),
+    )
+    assert len(COLUMNS) == 45 == len(set(COLUMNS))
+
+
+def test_provenance_does_not_hold_science() -> None:
+    assert set(PROVENANCE) == {"duration", "device", "version", "revision", "dirty"}
+    assert set(PROVENANCE) < set(COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(("repeat", "integer"), ("paper/epoch", "integer"), ("x_eps", "number")),
+        *(("dirty", "boolean"), ("released/qualified", "boolean"), ("paper/val/loss", "number")),
+        *(("paper/test/acc", "share"), ("paper/test/my_metric", "number"), ("options", "text")),
+        *(("status", "text"), ("unheard_of", "text")),
+    ],
+)
+def test_types_of_columns(name: str, kind: str) -> None:
+    assert column_type(name) == kind
+
+
+def test_own_metrics_follow_the_built_in_ones() -> None:
+    own = ["paper/test/auc", "released/test/auc", "extra"]
+    ordered = order_columns([*own, *reversed(COLUMNS)])
+    assert ordered[-1] == "extra"
+    assert ordered[ordered.index("paper/test/auc") - 1] == "paper/test/balanced_acc"
+    assert ordered[ordered.index("released/test/auc") - 1] == "released/test/balanced_acc"
+    assert tuple(name for name in ordered if name not in own) == COLUMNS
+
+
+def test_values_are_spelt_exactly() -> None:
+    spelt = [format_value(v) for v in (True, False, 1 / 3, 1e-10, math.inf, 3, "text")]
+    assert spelt == ["true", "false", "0.3333333333333333", "1e-10", "inf", "3", "text"]
+
+
+def test_a_row_is_one_line() -> None:
+    row = make_row("a", 0, status='failed: "x", y\r\nz\0')
+    cells = split_line(line_of(row))
+    assert cells[COLUMNS.index("status")] == 'failed: "x", y  z '
+
+
+VALID: list[dict[str, Any]] = [
+    {},
+    {"status": "failed: loss is not finite at epoch 3", "paper/test/acc": math.nan},
+    {"status": "failed", "paper/test/acc": "", "released/test/acc": ""},
+    {"paper/test/macro_f1": "", "paper/test/balanced_acc": math.nan},
+    {"paper/test/acc": 100.0, "released/test/acc": 0.0},
+    {"paper/test/acc": 5e-05},
+    {"paper/test/acc": ""},
+    {"x_eps": "", "learning_rate": 1e-300, "paper/train/loss": math.inf},
+    {"paper/val/loss": -1.5e-07, "seed": -3},
+    {"options": ""},
+    {"options": "{}"},
+    {"device": 'a "b", c'},
+    {"device": "Ångström"},
+]
+
+
+@pytest.mark.parametrize("changes", VALID)
+def test_valid_rows(changes: dict[str, Any]) -> None:
+    line = line_of(make_row("a1", 7, **changes))
+    assert VALIDATOR.problem(split_line(line)) == ""
+    assert VALIDATOR.key(line) == ("a1", 7)
+
+
+INVALID: list[tuple[dict[str, Any], str]] = [
+    ({"id": ""}, "id is ''"),
+    ({"id": "a b"}, "id is 'a b'"),
+    ({"id": "x" * 65}, "id is"),
+    ({"repeat": ""}, "repeat is ''"),
+    ({"repeat": -1}, "repeat is '-1'"),
+    ({"repeat": "1.0"}, "repeat is '1.0'"),
+    ({"repeat": "٣"}, "repeat is"),
+    ({"status": ""}, "status is ''"),
+    ({"status": "o"}, "not ok or failed"),
+    ({"x_eps": "one"}, "x_eps is 'one', not a number"),
+    ({"x_eps": "1_0"}, "x_eps is '1_0', not a number"),
+    ({"x_eps": " 1"}, "x_eps is ' 1', not a number"),
+    ({"max_epochs": "5.5"}, "max_epochs is '5.5', not an integer"),
+    ({"paper/qualified": "yes"}, "not true or false"),
+    ({"dirty": "fals"}, "dirty is 'fals'"),
+    ({"paper/test/acc": 100.5}, "not a number from 0 to 100"),
+    ({"paper/test/acc": -0.5}, "not a number from 0 to 100"),
+    ({"paper/test/acc": math.nan}, "accuracy is nan"),
+    ({"options": "{"}, "options is not a JSON object"),
+    ({"options": "[1]"}, "options is not a JSON object"),
+    ({"options": '{"filter.steps": 1'}, "options is not a JSON object"),
+    ({name: "" for name in COLUMNS if "/test/" in name}, "no test metric"),
+]
+
+
+@pytest.mark.parametrize(("changes", "problem"), INVALID)
+def test_invalid_rows(changes: dict[str, Any], problem: str) -> None:
+    line = line_of(make_row("a1", 7) | changes)
+    VALIDATOR.key(line_of(make_row("a1", 7)))  # its options are known to be fine
+    assert problem in VALIDATOR.problem(split_line(line))
+    with pytest.raises(ValueError, match=r".") as caught:
+        VALIDATOR.key(line)
+    assert problem in str(caught.value)
+
+
+def test_a_line_cut_anywhere_is_noticed() -> None:
+    line = line_of(make_row("a1", 7))
+    for end in range(1, len(line)):
+        # Without its last cell or a part of the last word nothing of the result is lost.
+        if line[:end].endswith(",") and end > len(line) - len("false") - 1:
+            continue
+        with pytest.raises(ValueError, match=r"."):
+            VALIDATOR.key(line[:end])
+
+
+def test_rows_with_few_columns() -> None:
+    few = RowValidator(("id", "repeat", "status"))
+    assert few.key("a,3,failed: because") == ("a", 3)
+    with pytest.raises(ValueError, match="no test metric"):
+        few.key("a,3,ok")
+    own = RowValidator(("id", "repeat", "status", "paper/test/mine"))
+    assert own.key("a,3,ok,-7.5") == ("a", 3)
+
+
+def test_unbalanced_quotes() -> None:
+    with pytest.raises(csv.Error):
+        split_line('a,"b')
+    with pytest.raises(ValueError, match=r"."):
+        VALIDATOR.key(line_of(make_row("a", 0)) + '"')
+
+
+def test_the_version_is_the_installed_one() -> None:
+    assert package_version().count(".") == 2

@@ -1,0 +1,466 @@
+"""From the command line to settings.  Experiments of these tests live in a folder of their own."""
+
+import dataclasses
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
+from lpgnn.composition import Point, expand, experiment_names, load_experiment
+from lpgnn.config import KINDS, Settings, component_names
+from lpgnn.data import BlockModel
+from lpgnn.errors import InputError
+from lpgnn.learners import Drop
+from lpgnn.models import GAT, TorchModule
+from lpgnn.privacy import AnalyticGaussian, MultiBit
+from lpgnn.propagation import KProp
+
+INF = math.inf
+
+# Points of one graph in the experiments of conf/, and the configurations that they make.
+GRID_SIZES = {
+    **{"mechanisms": (21, 21), "features": (10, 10), "denoising": (15, 15), "budgets": (76, 76)},
+    # K_x at (1, 1) and K_y at (1, 1) both contain the steps of the table.
+    "kprop": (33, 32),
+    # and beyond the paper: conditioned reports, controls, other learners
+    **{"conditioned_mechanisms": (21, 21), "conditioned_features": (10, 10)},
+    **{"conditioned_denoising": (15, 15), "learners": (33, 33), "value_of_features": (58, 58)},
+}
+
+EXPERIMENTS = {
+    "first": """
+        title: A first experiment
+        max_epochs: 3
+        grid:
+          - {dataset: tiny, mechanism: [mb, ag], x_eps: [0.5, 2]}
+          - {label: Blank, control: true, dataset: tiny, feature: blank, x_eps: "0.5,2"}
+        tables:
+          first: {rows: mechanism, columns: x_eps}
+        figures:
+          first: {x: x_eps, series: mechanism}
+        """,
+    "second": """
+        max_epochs: 3
+        grid:
+          - {dataset: tiny, mechanism: mb, x_eps: [0.5, 1], filter.steps: null}
+        """,
+    "optional": """
+        grid:
+          - {dataset: tiny, learner: residual, learner.smooth: [0, 4], learner.walk: lazy}
+          - {dataset: tiny, learner: label_propagation, learner.combine: "one,stack"}
+          - {dataset: tiny, filter: conditioned, filter.steps: [1, 2], hparams: conditioned}
+        """,
+    "single": "hidden_dim: 8\nx_eps: 3\n",
+    "lists": """
+        grid:
+          - {dataset: tiny, y_eps: [1, .inf], seed: [0, 1], force: false, hparams: null}
+        """,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A config folder as a user would keep one."""
+    import textwrap
+
+    folder = tmp_path_factory.mktemp("config")
+    for name, text in EXPERIMENTS.items():
+        path = folder / "experiment" / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("# @package _global_\n" + textwrap.dedent(text))
+    (folder / "dataset").mkdir()
+    (folder / "dataset" / "tiny.yaml").write_text(
+        "_target_: lpgnn.data.BlockModel\nnum_nodes: 120\nnum_classes: 3\nnum_features: 40\n"
+    )
+    return folder
+
+
+def identity(*overrides: str) -> str:
+    (point,) = expand(overrides)
+    return point.settings.resolve().identity
+
+
+def bad_input(*overrides: str, multirun: bool = False, folder: Path | None = None) -> InputError:
+    """The error of a bad command line; anything but one InputError of one line is a failure."""
+    folders = [folder] if folder else []
+    with pytest.raises(InputError) as caught:
+        _ = [
+            point.settings.resolve()
+            for point in expand(overrides, multirun=multirun, config_dirs=folders)
+        ]
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def identities(points: list[Point]) -> list[str]:
+    return [point.settings.resolve(fetch=False).identity for point in points]
+
+
+def test_the_defaults_in_code_and_in_conf_are_the_same() -> None:
+    (composed,) = expand([])
+    for field in dataclasses.fields(Settings):
+        found, default = getattr(composed.settings, field.name), getattr(Settings(), field.name)
+        if field.name in KINDS:
+            found, default = (s.component(field.name) for s in (composed.settings, Settings()))
+        if field.name == "save":
+            found = tuple(found)
+        assert found == default, field.name
+    assert composed.settings.resolve() == Settings().resolve()
+    assert composed.settings.resolve().identity == Settings().resolve().identity
+    assert (composed.keys, composed.label, composed.control) == ({}, None, False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_choice_of_a_group_composes(kind: str) -> None:
+    names = [name for name in component_names(kind) if name != "custom"]
+    points = expand([f"{kind}={','.join(names)}"], multirun=True)
+    assert [point.keys for point in points] == [{kind: name} for name in names]
+    assert len(set(identities(points))) == len(names) >= 1
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_composes(name: str) -> None:
+    points = expand([f"+experiment={name}", "dataset=cora"])
+    assert (len(points), len(set(identities(points)))) == GRID_SIZES[name]
+    assert {point.settings.component("dataset").name for point in points} == {"cora"}
+    experiment = load_experiment(name)
+    assert experiment.title != name
+    assert len(experiment.tables) + len(experiment.figures) >= 1
+    assert experiment.grid
+
+
+def test_every_experiment_of_conf_is_checked() -> None:
+    assert set(GRID_SIZES) == set(experiment_names())
+
+
+def test_experiments_run_on_all_graphs_unless_told_otherwise() -> None:
+    points = expand(["+experiment=denoising"])
+    assert len(points) == 4 * GRID_SIZES["denoising"][0]
+    graphs = Counter(point.settings.component("dataset").name for point in points)
+    assert graphs == dict.fromkeys(("cora", "pubmed", "facebook", "lastfm"), 15)
+
+
+@pytest.mark.parametrize("multirun", [False, True])
+@pytest.mark.parametrize("plus", ["", "+"])
+def test_an_experiment_with_a_grid_is_a_sweep(folder: Path, plus: str, multirun: bool) -> None:
+    points = expand([f"{plus}experiment=first"], multirun=multirun, config_dirs=[folder])
+    found = [(dict(p.keys), p.label, p.control, p.settings.max_epochs) for p in points]
+    assert found == [
+        ({"dataset": "tiny", "mechanism": "mb", "x_eps": "0.5"}, None, False, 3),
+        ({"dataset": "tiny", "mechanism": "mb", "x_eps": "2"}, None, False, 3),
+        ({"dataset": "tiny", "mechanism": "ag", "x_eps": "0.5"}, None, False, 3),
+        ({"dataset": "tiny", "mechanism": "ag", "x_eps": "2"}, None, False, 3),
+        ({"dataset": "tiny", "feature": "blank", "x_eps": "0.5"}, "Blank", True, 3),
+        ({"dataset": "tiny", "feature": "blank", "x_eps": "2"}, "Blank", True, 3),
+    ]
+    assert [point.settings.x_eps for point in points] == [0.5, 2, 0.5, 2, 0.5, 2]
+    mechanisms = [point.settings.component("mechanism") for point in points]
+    assert mechanisms == [MultiBit()] * 2 + [AnalyticGaussian()] * 2 + [MultiBit()] * 2
+    tiny = BlockModel(num_nodes=120, num_classes=3, num_features=40)
+    assert {point.settings.component("dataset") for point in points} == {tiny}
+
+
+def test_several_experiments_are_the_union_of_theirs(folder: Path) -> None:
+    one, other, both, reverse = (
+        expand([f"+experiment={names}"], config_dirs=[folder])
+        for names in ("first", "second", "first,second", "second,first")
+    )
+    assert [len(one), len(other), len(both)] == [6, 2, 8]
+    assert both == one + other
+    assert reverse == other + one
+    # x_eps = 0.5 with the multi-bit mechanism is in both.
+    assert len(set(identities(both))) == 7
+
+
+def test_an_experiment_without_a_grid_is_one_run(folder: Path) -> None:
+    (point,) = expand(["+experiment=single"], config_dirs=[folder])
+    assert (point.settings.hidden_dim, point.settings.x_eps) == (8, 3)
+    assert load_experiment("single", [folder]).grid == ()
+
+
+def test_the_command_line_wins_over_an_experiment(folder: Path) -> None:
+    (point,) = expand(["+experiment=single", "hidden_dim=4"], config_dirs=[folder])
+    assert (point.settings.hidden_dim, point.settings.x_eps) == (4, 3)
+    points = expand(["x_eps=7", "+experiment=first", "max_epochs=9"], config_dirs=[folder])
+    assert [dict(point.keys)["x_eps"] for point in points] == ["7"] * 3
+    assert {point.settings.max_epochs for point in points} == {9}
+
+
+def test_the_command_line_wins_over_the_grid_of_an_experiment() -> None:
+    overrides = ["dataset=cora", "x_eps=0.5", "y_eps=1", "mechanism=mb,lp", "feature=raw"]
+    points = expand(["+experiment=mechanisms", *overrides, "learner=drop"])
+    configurations = [point.settings.resolve() for point in points]
+    found = [c.mechanism.name for c in configurations if c.mechanism]
+    assert found == ["mb", "lp"] * 3  # for each of the three members of the union
+    assert {(c.x_eps, c.y_eps) for c in configurations} == {(0.5, 1.0)}
+    assert len({c.identity for c in configurations}) == 2
+    # What the experiment does not mention is open to the command line all the same.
+    overrides = ["dataset=cora", "mechanism=mb", "x_eps=1", "seed=0,1", "+experiment=mechanisms"]
+    assert [point.settings.seed for point in expand(overrides)] == [0, 1] * 3
+
+
+def test_a_choice_drops_the_options_that_a_member_has_for_another(folder: Path) -> None:
+    points = expand(["+experiment=optional", "learner=drop"], config_dirs=[folder])
+    assert [dict(p.keys) for p in points] == [
+        {"dataset": "tiny", "learner": "drop"},
+        {"dataset": "tiny", "learner": "drop"},
+        {"dataset": "tiny", "filter": "conditioned", "filter.steps": "1"}
+        | {"hparams": "conditioned", "learner": "drop"},
+        {"dataset": "tiny", "filter": "conditioned", "filter.steps": "2"}
+        | {"hparams": "conditioned", "learner": "drop"},
+    ]
+    assert {p.settings.component("learner") for p in points} == {Drop()}
+    kept = expand(["+experiment=optional", "filter=kprop"], config_dirs=[folder])
+    assert Counter(p.settings.component("learner").name for p in kept) == {
+        "residual": 2,
+        "label_propagation": 2,
+        "drop": 1,
+    }
+    assert {p.settings.component("filter") for p in kept} == {KProp()}
+
+
+def test_an_experiment_of_conf_with_another_learner() -> None:
+    points = expand(["+experiment=learners", "learner=drop", "dataset=cora"])
+    assert {p.settings.component("learner") for p in points} == {Drop()}
+    # Raw and blank reports at three budgets, and the same on plain KProp.
+    assert len(set(identities(points))) == 9
+
+
+def test_an_option_that_a_choice_does_not_have_is_named(folder: Path) -> None:
+    error = bad_input("+experiment=optional", "learner.smooth=2", folder=folder)
+    assert (error.setting, error.value) == ("learner.smooth", 2)
+    assert "unknown setting" in error.allowed
+
+
+def test_grids_take_lists_of_yaml(folder: Path) -> None:
+    points = expand(["+experiment=lists"], config_dirs=[folder])
+    assert [(p.settings.y_eps, p.settings.seed) for p in points] == [
+        *((1, 0), (1, 1), (INF, 0), (INF, 1)),
+    ]
+    assert {(p.settings.force, p.settings.hparams) for p in points} == {(False, None)}
+
+
+def test_an_experiment_holds_what_it_shows(folder: Path) -> None:
+    experiment = load_experiment("first", [folder])
+    assert (experiment.name, experiment.title) == ("first", "A first experiment")
+    assert experiment.grid[1]["label"] == "Blank"
+    assert experiment.tables == {"first": {"rows": "mechanism", "columns": "x_eps"}}
+    assert experiment.figures == {"first": {"x": "x_eps", "series": "mechanism"}}
+    assert load_experiment("second", [folder]).title == "second"
+    assert set(experiment_names([folder])) == {*experiment_names(), *EXPERIMENTS}
+
+
+@pytest.mark.parametrize("grid", ["3", "[mb, lp]", "{x_eps: 1}"])
+def test_a_grid_that_is_none_is_refused(tmp_path: Path, grid: str) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "bad.yaml").write_text(f"# @package _global_\ngrid: {grid}\n")
+    error = bad_input("+experiment=bad", folder=tmp_path)
+    assert error.setting == "experiment=bad grid"
+    assert "list of mappings" in error.allowed
+
+
+def test_an_experiment_that_is_no_yaml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "bad.yaml").write_text("# @package _global_\ngrid: [\n")
+    error = bad_input("+experiment=bad", folder=tmp_path)
+    assert (error.setting, error.value) == ("experiment", "bad")
+    assert f'{tmp_path / "experiment" / "bad.yaml"}", line 3' in error.allowed
+
+
+def test_two_files_for_one_choice_are_refused(folder: Path, tmp_path: Path) -> None:
+    """Hydra would take one of them without a word."""
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mechanisms.yaml").write_text("x_eps: 3\n")
+    error = bad_input(folder=tmp_path)
+    assert (error.setting, error.value) == ("--config-dir", tmp_path)
+    assert "experiment/mechanisms.yaml" in error.allowed
+    with pytest.raises(InputError, match="must be a folder"):
+        expand([], config_dirs=[tmp_path / "nowhere"])
+    assert len(expand(["dataset=tiny"], config_dirs=[folder, folder])) == 1
+
+
+def test_a_grid_is_the_product_of_its_lists() -> None:
+    points = expand(["x_eps=0.1,1", "seed=0,1,2", "hidden_dim=8"], multirun=True)
+    pairs = [(point.settings.x_eps, point.settings.seed) for point in points]
+    assert pairs == [(x, seed) for x in (0.1, 1) for seed in (0, 1, 2)]
+    assert {point.settings.hidden_dim for point in points} == {8}
+
+
+SPELLINGS: list[tuple[list[str], dict[str, Any]]] = [
+    (["mechanism=ag"], {"mechanism": "ag"}),
+    (["mechanism=ag", "mechanism.delta=1e-10"], {"mechanism": "ag"}),
+    (["mechanism=ag", "mechanism.delta=1e-6"], {"mechanism": AnalyticGaussian(delta=1e-6)}),
+    (["mechanism.num_samples=3"], {"mechanism": MultiBit(num_samples=3)}),
+    (["+mechanism.beta=2"], {"mechanism": MultiBit(beta=2.0)}),
+    (["backbone=gat"], {"backbone": GAT(heads=4)}),
+    (["backbone=gat", "backbone.heads=2"], {"backbone": GAT(heads=2)}),
+    (["dataset.num_nodes=300"], {"dataset": BlockModel(num_nodes=300)}),
+    (["dataset.num_nodes=2708", "dataset.seed=0"], {}),
+    (["dataset=cora", "x_eps=1", "y_eps=inf"], {"dataset": "cora", "y_eps": INF}),
+    (["backbone=pyg"], {"backbone": TorchModule()}),
+    (["learner=forward", "weight_decay=0"], {"learner": "forward", "weight_decay": 0.0}),
+    (["filter.steps=4", "learner.steps=2"], {"filter": KProp(steps=4), "learner": Drop(steps=2)}),
+    (["filter=conditioned"], {"filter": KProp(conditioning="node")}),
+    (
+        ["backbone=custom", "backbone._target_=small_run.PlainSage", "+backbone.width=2"],
+        {"backbone": {"_target_": "small_run.PlainSage", "width": 2}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("overrides", "keywords"), SPELLINGS, ids=lambda v: str(v)[:40])
+def test_command_line_and_notebook_mean_the_same(
+    overrides: list[str], keywords: dict[str, Any]
+) -> None:
+    assert identity(*overrides) == Settings(**keywords).resolve().identity
+
+
+def test_a_choice_brings_its_own_options_and_none_of_another() -> None:
+    """The default graph has nine options: a graph of one's own must get none of them."""
+    overrides = ["dataset=custom", "dataset._target_=small_run.ring", "+dataset.degree=6"]
+    (point,) = expand(overrides)
+    assert point.settings.dataset == {"_target_": "small_run.ring", "degree": 6}
+    assert point.settings.resolve().graph.average_degree == 6
+    (named,) = expand([*overrides, "+dataset.name=mine"])
+    assert named.settings.resolve().dataset.name == "mine"
+    (other,) = expand(["dataset=custom", "dataset._target_=small_run.Ring", "+dataset.degree=6"])
+    assert other.settings.resolve().identity == point.settings.resolve().identity
+    (mechanism,) = expand(["mechanism=custom", "mechanism._target_=small_run.RoundedNoise"])
+    assert mechanism.settings.mechanism == {"_target_": "small_run.RoundedNoise"}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "custom" in component_names(kind)])
+def test_a_component_of_ones_own_must_be_named(kind: str) -> None:
+    error = bad_input(f"{kind}=custom")
+    assert error.setting == f"{kind}._target_"
+
+
+def test_mechanism_names_are_accepted_in_any_case() -> None:
+    points = expand(["mechanism=MB,Lp"], multirun=True)
+    assert [point.settings.component("mechanism").name for point in points] == ["mb", "lp"]
+    assert identity("mechanism=AG") == identity("mechanism=ag")
+
+
+@pytest.mark.parametrize("text", ["inf", "INF", ".inf", "'inf'"])
+def test_infinite_budgets_have_several_spellings(text: str) -> None:
+    (point,) = expand([f"x_eps={text}"])
+    assert point.settings.x_eps == INF
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("save=history", ("history",)),
+        ("save=[predictions,weights]", ("predictions", "weights")),
+        ("save=predictions,weights,history", ("predictions", "weights", "history")),
+        ("save=[]", ()),
+    ],
+)
+def test_what_to_save_may_be_one_or_several(override: str, expected: tuple[str, ...]) -> None:
+    (point,) = expand([override])
+    assert point.settings.outputs == expected
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("results_dir=~/my results", Path.home() / "my results"),
+        ("results_dir=/tmp/with space/and more", Path("/tmp/with space/and more")),
+        ("results_dir='/tmp/a,b'", Path("/tmp/a,b")),
+    ],
+)
+def test_folders_may_have_spaces_and_tildes(override: str, expected: Path) -> None:
+    (point,) = expand([override])
+    assert point.settings.results_path == expected
+
+
+@pytest.mark.parametrize(
+    ("override", "setting", "hint"),
+    [
+        ("x_eps=-1", "x_eps", "positive"),
+        ("y_eps=nan", "y_eps", "positive"),
+        ("y_eps=null", "y_eps", "positive"),
+        ("repeats=0", "repeats", ">= 1"),
+        ("dropout=1", "dropout", "[0, 1)"),
+        ("filter.steps=-1", "filter.steps", ">= 0"),
+        ("learner.steps=two", "learner.steps", ">= 0"),
+        ("x_eps=1,2", "x_eps", "-m"),
+        ("dataset=cora,pubmed", "dataset", "-m"),
+        ("dataset=karate", "dataset", "cora, custom, facebook, lastfm, pubmed, sbm"),
+        ("mechanism=gauss", "mechanism", "1b, ag, custom, lp, mb"),
+        ("label_mechanism=lp", "label_mechanism", "custom, rr"),
+        ("filter=ppr", "filter", "conditioned, custom, kprop"),
+        ("backbone=gin", "backbone", "custom, gat, gcn, pyg, sage"),
+        ("learner=propagation", "learner", "label_propagation"),
+        ("+experiment=nothing", "experiment", "mechanisms"),
+        ("xeps=1", "xeps", "x_eps"),
+        ("+xeps=1", "xeps", "x_eps"),
+        ("x_steps=2", "x_steps", "filter"),
+        ("conditioning=node", "conditioning", "filter"),
+        ("dataset.nodes=1", "dataset.nodes", "num_nodes"),
+        ("+dataset.nodes=1", "dataset.nodes", "num_nodes"),
+        ("mechanism.delta=1e-5", "mechanism.delta", "num_samples"),
+        ("x_eps.deep=1", "x_eps.deep", "no options"),
+        ("hparams=nothing", "hparams", "paper"),
+        ("hparams=3", "hparams", "paper"),
+        ("dataset.average_degree=0", "dataset.average_degree", ""),
+        ("dataset.average_degree=many", "dataset.average_degree", ""),
+        ("dataset.average_degree=null", "dataset.average_degree", ""),
+        ("+learner.walk=lazy", "learner.walk", "steps, aggregator"),
+        ("results_dir=null", "results_dir", "folder"),
+        ("save=[colours]", "save", "predictions, weights, history"),
+        ("metric=f2", "metric", "acc, macro_f1, balanced_acc"),
+        ("kernels=fortran", "kernels", "auto, numba, torch"),
+    ],
+)
+def test_bad_command_lines_are_refused_by_name(override: str, setting: str, hint: str) -> None:
+    error = bad_input(override)
+    assert error.setting == setting
+    assert hint in error.allowed
+
+
+@pytest.mark.parametrize(
+    ("override", "setting"),
+    [
+        ("x_eps", "x_eps"),
+        ("=1", ""),
+        ("--what", "--what"),
+        ("~x_eps", "~x_eps"),
+        ("x_eps=${nothing}", "x_eps"),
+        ("x_eps=[1", "x_eps"),
+        ("x_eps=(1", "x_eps"),
+    ],
+)
+def test_what_is_no_override_is_refused_by_name(override: str, setting: str) -> None:
+    error = bad_input("seed=3", override, "hidden_dim=8")
+    assert error.setting == setting
+    assert "hidden_dim=8" not in str(error)  # nothing but what is wrong
+
+
+def test_settings_may_refer_to_each_other() -> None:
+    (point,) = expand(["y_eps=${x_eps}", "x_eps=0.25"])
+    assert point.settings.y_eps == 0.25
+
+
+def test_bad_options_of_a_learner_are_refused_on_the_command_line() -> None:
+    for learner, option in (
+        ("label_propagation", "learner.walk=drunk"),
+        ("residual", "learner.combine=all"),
+        ("label_propagation", "+learner.colour=3"),
+        ("residual", "learner.smooth=-1"),
+        ("residual", "learner.smooth=some"),
+        ("forward", "+learner.steps=2"),
+        ("cross_entropy", "learner.steps=2"),
+    ):
+        setting = option.lstrip("+").split("=")[0]
+        assert bad_input(f"learner={learner}", option).setting == setting
+    assert bad_input("feature=blank", "x_eps=inf").setting == "x_eps"
+
+
+def test_a_bad_member_of_a_grid_is_refused() -> None:
+    assert bad_input("x_eps=1,-2", multirun=True).value == -2
+    assert bad_input("x_eps=1,1e308", multirun=True).value == 1e308
+    assert bad_input("mechanism=mb,zz", multirun=True).value == "zz"
