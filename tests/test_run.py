@@ -644,6 +644,26 @@ def test_rows_of_an_edited_plug_in_no_longer_count(tmp_path: Path) -> None:
     assert len({row["paper/val/loss"] for row in rows}) == 4
 
 
+def test_values_of_an_edited_metric_no_longer_count(tmp_path: Path) -> None:
+    words = [
+        *("dataset.num_nodes=120", "dataset.num_classes=3", "dataset.num_features=40"),
+        *("+metrics.fixed=own_metric.fixed", "metric=fixed"),
+        *("max_epochs=2", "repeats=2", "results_dir=results", "--workers", "1"),
+    ]
+    metric = "def fixed(labels, predictions, probabilities):\n    return 1.5\n"
+    (tmp_path / "own_metric.py").write_text(metric)
+    first, again = (command(*words, cwd=tmp_path) for _ in range(2))
+    assert "test fixed 1.5 ± 0.0" in first.stdout
+    assert "2 of 2 repeats done" in again.stdout
+    (tmp_path / "own_metric.py").write_text(metric.replace("1.5", "2.5"))
+    edited = command(*words, cwd=tmp_path)
+    assert edited.returncode == 0, edited.stderr
+    line = "2 earlier rows no longer count: the source of metrics.fixed has changed"
+    assert line in edited.stdout.splitlines()
+    assert "test fixed 2.5 ± 0.0" in edited.stdout
+    assert len(RowStore(tmp_path / "results").read("sbm")) == 2  # the same computation
+
+
 GRAPH_FILE = '''\
 """A graph of a user's own, whose size stands in a file."""
 from lpgnn import BlockModel

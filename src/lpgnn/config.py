@@ -377,7 +377,7 @@ def configuration_of(row: Mapping[str, str], data_dir: Path) -> Configuration:
     options: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
     for key, value in json.loads(row["options"]).items():
         kind, _, name = key.partition(".")
-        if name != "source":
+        if kind in KINDS and name != "source":
             options[kind][name] = value
     parts: dict[str, Any] = {}
     for kind, own in options.items():

@@ -1,6 +1,7 @@
 """One batch of runs from the clean graph to its rows: the stations in a line."""
 
 import contextlib
+import json
 import math
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from lpgnn.rows import (
     DEFAULT_METRICS,
     RowStore,
     evaluate,
+    metric_sources,
     needs_probabilities,
     package_version,
     save_history,
@@ -220,10 +222,14 @@ def make_row(
 ) -> dict[str, Any]:
     """The row of one repeat: its configuration, and what each selection rule chose."""
     failed = outcome.failed_epoch
+    columns = configuration.columns()
+    if sources := metric_sources(metrics):
+        own = {f"metrics.{name}": source for name, source in sources.items()}
+        columns["options"] = json.dumps(json.loads(columns["options"]) | own, sort_keys=True)
     row: dict[str, Any] = {
         "id": configuration.identity,
         "repeat": repeat,
-        **configuration.columns(),
+        **columns,
         "status": "ok" if failed is None else f"failed: loss is not finite at epoch {failed}",
     }
     for rule, chosen in outcome.selected.items():

@@ -1,7 +1,6 @@
 """``python -m lpgnn.run``: one private training, or a grid of them."""
 
 import argparse
-import json
 import math
 import sys
 import traceback
@@ -10,23 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lpgnn.composition import Point, expand
-from lpgnn.config import KINDS, Configuration, Settings, facts_of
+from lpgnn.config import Configuration, Settings, facts_of
 from lpgnn.data import Dataset
 from lpgnn.describe import describe, label
 from lpgnn.engine import Measures
 from lpgnn.errors import InputError, exit_code
 from lpgnn.kernels import Backend
 from lpgnn.learners import RULES
-from lpgnn.rows import Row, RowStore, Summary, summarise
+from lpgnn.rows import Row, RowStore, Summary, metric_sources, summarise
 from lpgnn.sweeps import (
     CostModel,
     Execution,
     describe_error,
     missing_repeats,
+    outdated_rows,
     plan_tasks,
     run_tasks,
 )
-from lpgnn.sweeps.tasks import RUNS_ON_CPU, RUNS_ON_GPU, Part
+from lpgnn.sweeps.tasks import RUNS_ON_CPU, RUNS_ON_GPU
 
 USAGE = """\
 Overrides are Hydra's: dataset=cora x_eps=0.1 backbone=gat ...; with -m comma-separated values make
@@ -81,6 +81,7 @@ def run(points: Sequence[Point], *, workers: int | None, dry_run: bool = False) 
             raise InputError(name, ",".join(values), "must be one value for the whole grid")
     store = RowStore(first.results_path)
     resolved, stopped = _resolve(points, fetch=not dry_run)
+    metric_source = metric_sources(first.metrics).get(first.metric, "")
     wanted: dict[str, tuple[Configuration, Settings]] = {}
     for configuration, one in sorted(resolved, key=lambda pair: -pair[1].repeats):
         wanted.setdefault(configuration.identity, (configuration, one))  # the most repeats
@@ -92,6 +93,7 @@ def run(points: Sequence[Point], *, workers: int | None, dry_run: bool = False) 
                 one.repeats,
                 store,
                 metric=one.metric,
+                metric_source=metric_source,
                 save=one.outputs,
                 force=one.force,
             ),
@@ -106,7 +108,8 @@ def run(points: Sequence[Point], *, workers: int | None, dry_run: bool = False) 
         workers,
         Measures(first.metrics, first.outputs, store),
     )
-    print(*_outdated(work, store), sep="", end="")
+    for reason, count in outdated_rows(work, store, first.metric, metric_source).items():
+        print(f"{count} earlier rows no longer count: {reason}")
     rows = [r for name in {c.dataset.name for c, _ in wanted.values()} for r in store.read(name)]
     costs = CostModel(rows)
     together = RUNS_ON_CPU
@@ -176,47 +179,6 @@ def _resolve(
         else:
             found.append((point.settings.resolve(fetch=fetch), point.settings))
     return found, stopped
-
-
-def _outdated(work: Sequence[Part], store: RowStore) -> list[str]:
-    """A line for every group of rows that look like wanted ones but no longer count.
-
-    They agree in every name and value, and differ in what is behind them: the graph, or the
-    source of a component.
-    """
-    lines: dict[str, int] = {}
-    by_dataset: dict[str, dict[tuple[str, ...], list[Row]]] = {}
-    for configuration, missing in work:
-        if not missing:
-            continue
-        dataset = configuration.dataset.name
-        if dataset not in by_dataset:
-            index = by_dataset[dataset] = {}
-            for row in store.read(dataset):
-                index.setdefault(_named_values(row), []).append(row)
-        columns = {key: str(value) for key, value in configuration.columns().items()}
-        for row in by_dataset[dataset].get(_named_values(columns), []):
-            if row["id"] != configuration.identity and (reason := _what_changed(row, columns)):
-                lines[reason] = lines.get(reason, 0) + 1
-    return [f"{count} earlier rows no longer count: {reason}\n" for reason, count in lines.items()]
-
-
-def _named_values(columns: dict[str, str]) -> tuple[str, ...]:
-    names = (*KINDS, "x_eps", "y_eps", "learning_rate", "weight_decay", "dropout")
-    return tuple(columns[name] for name in (*names, "max_epochs", "hidden_dim", "split", "seed"))
-
-
-def _what_changed(row: dict[str, str], columns: dict[str, str]) -> str:
-    """What a row was computed from that is different now; empty for any other difference."""
-    before, now = json.loads(row["options"] or "{}"), json.loads(columns["options"])
-    changed = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
-    if any(not key.endswith(".source") for key in changed):
-        return ""
-    sources = [f"the source of {key.removesuffix('.source')} has changed" for key in changed]
-    if row["fingerprint"] != columns["fingerprint"]:
-        found = f"{row['fingerprint']}, now {columns['fingerprint']}"
-        sources.append(f"{columns['dataset']} was another graph (fingerprint {found})")
-    return " and ".join(sorted(sources)) or "they belong to another version of the science"
 
 
 def print_summaries(wanted: Sequence[tuple[Configuration, Settings]], store: RowStore) -> int:

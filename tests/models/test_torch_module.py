@@ -235,7 +235,7 @@ def test_the_identity_covers_the_modules_source(
         (tmp_path / f"{name}.py").write_text(source)
         identities.append(TorchModule(module=f"{name}.Own").identity)
         sys.modules.pop(name)
-    sources = [identity["module_source"] for identity in identities]
+    sources = [identity["source"] for identity in identities]
     assert sources[0] == sources[1] != sources[2]
     assert all(len(source) == 12 for source in sources)
     assert identities[0]["options"] == {"module": "own_a.Own", "arguments": {}}
@@ -248,4 +248,4 @@ def test_the_identity_covers_the_arguments() -> None:
     assert plain.identity != normed.identity
     assert plain.identity == TorchModule().identity
     assert hash(plain) == hash(TorchModule())
-    assert plain.identity["module_source"]
+    assert plain.identity["source"]

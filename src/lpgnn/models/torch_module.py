@@ -32,9 +32,9 @@ class TorchModule(Backbone):
             raise InputError("arguments", self.arguments, "must be a mapping of name to value")
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """The component's own, and a digest of the source that defines the module's class."""
-        return super().identity | {"module_source": source_digest(self._module_class())}
+    def source(self) -> str:
+        """A digest of the source that defines the module's class."""
+        return super().source + source_digest(self._module_class())
 
     def _module_class(self) -> Any:
         return import_target("backbone.module", self.module)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from lpgnn.components import import_target
+from lpgnn.components import import_target, source_digest
 from lpgnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -88,6 +88,15 @@ def evaluate(
             raise InputError(setting, target, f"must return a number, not {value!r}")
         found[name] = float(value)
     return found
+
+
+def metric_sources(metrics: Mapping[str, str]) -> dict[str, str]:
+    """Import path and source digest of every metric from outside the package."""
+    sources = {}
+    for name, target in metrics.items():
+        if digest := source_digest(import_target(f"metrics.{name}", target)):
+            sources[name] = f"{target} {digest}"
+    return sources
 
 
 def needs_probabilities(metrics: Mapping[str, str]) -> bool:

@@ -1,6 +1,7 @@
 """Many configurations at once: what is left to do, what it costs, and who does it."""
 
 from lpgnn.sweeps.costs import CostModel as CostModel
+from lpgnn.sweeps.outdated import outdated_rows as outdated_rows
 from lpgnn.sweeps.pool import describe_error as describe_error
 from lpgnn.sweeps.pool import run_tasks as run_tasks
 from lpgnn.sweeps.tasks import Execution as Execution

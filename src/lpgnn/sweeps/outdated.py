@@ -1,0 +1,64 @@
+"""Rows that look like wanted ones but no longer count."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from lpgnn.config import KINDS
+from lpgnn.rows import Row, RowStore
+from lpgnn.sweeps.tasks import Part, recorded_source
+
+
+def outdated_rows(
+    work: Sequence[Part], store: RowStore, metric: str = "acc", metric_source: str = ""
+) -> Counter[str]:
+    """Reasons, with the number of rows that each puts aside.
+
+    Such rows agree with a wanted run in every name and value, and differ in what is behind them:
+    the graph, the source of a component, or that of the metric.
+    """
+    reasons: Counter[str] = Counter()
+    by_dataset: dict[str, dict[tuple[str, ...], list[Row]]] = {}
+    for configuration, missing in work:
+        if not missing:
+            continue
+        dataset = configuration.dataset.name
+        if dataset not in by_dataset:
+            index = by_dataset[dataset] = {}
+            for row in store.read(dataset):
+                index.setdefault(_named_values(row), []).append(row)
+        columns = {key: str(value) for key, value in configuration.columns().items()}
+        for row in by_dataset[dataset].get(_named_values(columns), []):
+            if row["id"] != configuration.identity:
+                reason = _what_changed(row, columns)
+            else:
+                recorded = recorded_source(row, metric)
+                is_stale = int(row["repeat"]) in missing and recorded not in ("", metric_source)
+                reason = f"the source of metrics.{metric} has changed" if is_stale else ""
+            if reason:
+                reasons[reason] += 1
+    return reasons
+
+
+def _named_values(columns: Mapping[str, str]) -> tuple[str, ...]:
+    names = (*KINDS, "x_eps", "y_eps", "learning_rate", "weight_decay", "dropout")
+    return tuple(columns[name] for name in (*names, "max_epochs", "hidden_dim", "split", "seed"))
+
+
+def _what_changed(row: Mapping[str, str], columns: Mapping[str, str]) -> str:
+    """What a row was computed from that is different now; empty for any other difference."""
+    before, now = (_options(one["options"]) for one in (row, columns))
+    changed = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
+    if any(not key.endswith(".source") for key in changed):
+        return ""
+    sources = [f"the source of {key.removesuffix('.source')} has changed" for key in changed]
+    if row["fingerprint"] != columns["fingerprint"]:
+        found = f"{row['fingerprint']}, now {columns['fingerprint']}"
+        sources.append(f"{columns['dataset']} was another graph (fingerprint {found})")
+    return " and ".join(sorted(sources)) or "they belong to another version of the science"
+
+
+def _options(text: str) -> dict[str, object]:
+    """The options of components; a metric plays no part in the identity."""
+    options = json.loads(text or "{}")
+    return {key: value for key, value in options.items() if not key.startswith("metrics.")}
