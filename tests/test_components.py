@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from lpgnn.components import Component, construct, import_target, source_digest
+from lpgnn.components import Component, added, construct, import_target, source_digest
 from lpgnn.errors import InputError
 from lpgnn.learners import Drop
 from lpgnn.models import GCN
@@ -261,3 +261,24 @@ def test_what_a_constructor_does_not_accept_is_bad_input() -> None:
 def test_other_errors_of_a_constructor_are_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError):
         construct("kettle", failing(ZeroDivisionError()), {})
+
+
+@dataclass(frozen=True)
+class _Grown(Component):
+    kind: ClassVar[str] = "thing"
+
+    first: int = 1
+    second: str = added("new", before="old")
+
+
+def test_an_option_that_was_added_later_leaves_earlier_identities_alone() -> None:
+    @dataclass(frozen=True)
+    class _Young(Component):
+        kind: ClassVar[str] = "thing"
+        name: ClassVar[str] = "_Grown"
+
+        first: int = 1
+
+    assert _Grown(second="old").identity["options"] == _Young().identity["options"]
+    assert _Grown().identity["options"] == {"first": 1, "second": "new"}
+    assert _Grown(second="old").options() == {"first": 1, "second": "old"}

@@ -20,6 +20,17 @@ from lpgnn.errors import InputError
 
 T = TypeVar("T")
 
+_ALWAYS = object()  # equal to no option: it always counts
+
+
+def added(default: Any, *, before: Any) -> Any:
+    """A field for an option that is added after rows have been computed.
+
+    ``before`` is the value under which the component does what it did without the option.  That
+    value leaves no trace in the identity, so that earlier rows stay valid, whatever the default.
+    """
+    return dataclasses.field(default=default, metadata={"before": before})
+
 
 @dataclass(frozen=True)
 class Component:
@@ -63,7 +74,9 @@ class Component:
     @property
     def identity(self) -> dict[str, Any]:
         """What decides the component's behaviour, as plain values."""
-        own: dict[str, Any] = {"name": self.name, "options": self.options()}
+        before = {f.name: f.metadata.get("before", _ALWAYS) for f in dataclasses.fields(self)}
+        options = {name: v for name, v in self.options().items() if v != before.get(name, _ALWAYS)}
+        own: dict[str, Any] = {"name": self.name, "options": options}
         if self.source:
             own |= {"target": self.target, "source": self.source}
         return own

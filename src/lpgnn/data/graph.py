@@ -71,7 +71,7 @@ class Graph:
     """A graph before collection: everything but the topology is private to the nodes.
 
     ``features`` lie in [0, 1] with no constant column (see ``lpgnn.data.normalise``); they are
-    ``None`` where only the topology and labels are to be had, and ``feature_dim`` then says how
+    ``None`` where only the topology and labels are available, and ``feature_dim`` then says how
     wide they would be.
     """
 

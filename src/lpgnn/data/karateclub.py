@@ -176,7 +176,7 @@ _FACEBOOK_TABLES = (
 _LASTFM_TABLES = (
     RawFile(EDGES_FILE, "4a6f555d2ccbbbaf1aa4f46b10b0e612aa515730a513d3e1ac951e1e4dcd733c"),
     RawFile(TARGET_FILE, "91f19215f6eca8321feec038bd32900cf13fd4f7e041a9976cf202807c72ac16"),
-    # No copy to take a digest or a fingerprint of is at hand: length and ids are checked.
+    # No copy is available to take a digest or a fingerprint of: length and ids are checked.
     RawFile(FEATURES_FILE, check_content=LASTFM.read_features, required=False),
 )
 

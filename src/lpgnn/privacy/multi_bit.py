@@ -63,7 +63,7 @@ def sample_dimensions(n: int, d: int, m: int, *, generator: torch.Generator) -> 
     """For each of n nodes a uniform m-subset of range(d), in ascending order.  -> [n, m] int64"""
     if 8 * m > d:  # a mask of n x d bytes is no larger than the answer
         return _sample_by_mask(n, d, m, generator=generator)
-    # Repeats are drawn anew until none is left. No step treats one dimension unlike another, so
+    # Repeats are drawn again until none is left. No step treats one dimension unlike another, so
     # every m-subset is equally likely; sorting only serves to find the repeats.
     sampled = torch.randint(d, (n, m), generator=generator).sort(dim=1).values
     pending = torch.arange(n)  # nodes that may still hold a repeat
