@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from lpgnn.components import Component, added, construct, import_target, source_digest
+from lpgnn.components import Component, before, construct, import_target, source_digest
 from lpgnn.errors import InputError
 from lpgnn.learners import Drop
 from lpgnn.models import GCN
@@ -268,7 +268,7 @@ class _Grown(Component):
     kind: ClassVar[str] = "thing"
 
     first: int = 1
-    second: str = added("new", before="old")
+    second: str = dataclasses.field(default="new", metadata=before("old"))
 
 
 def test_an_option_that_was_added_later_leaves_earlier_identities_alone() -> None:

@@ -20,16 +20,14 @@ from lpgnn.errors import InputError
 
 T = TypeVar("T")
 
-_ALWAYS = object()  # equal to no option: it always counts
 
+def before(value: Any) -> dict[str, Any]:
+    """Metadata for the field of an option that is added after rows have been computed.
 
-def added(default: Any, *, before: Any) -> Any:
-    """A field for an option that is added after rows have been computed.
-
-    ``before`` is the value under which the component does what it did without the option.  That
-    value leaves no trace in the identity, so that earlier rows stay valid, whatever the default.
+    ``value`` is that under which the component does what it did without the option.  It leaves no
+    trace in the identity, so that earlier rows stay valid, whatever the default.
     """
-    return dataclasses.field(default=default, metadata={"before": before})
+    return {"before": value}
 
 
 @dataclass(frozen=True)
@@ -61,6 +59,12 @@ class Component:
                 values[f.name] = float(value) if whole and _is_float(f.type) else value
         return values
 
+    @classmethod
+    def earlier_options(cls) -> dict[str, Any]:
+        """What options that were added later are in rows without them."""
+        fields = dataclasses.fields(cls)
+        return {f.name: f.metadata["before"] for f in fields if "before" in f.metadata}
+
     @property
     def target(self) -> str:
         """The import path, as YAML has it."""
@@ -74,8 +78,8 @@ class Component:
     @property
     def identity(self) -> dict[str, Any]:
         """What decides the component's behaviour, as plain values."""
-        before = {f.name: f.metadata.get("before", _ALWAYS) for f in dataclasses.fields(self)}
-        options = {name: v for name, v in self.options().items() if v != before.get(name, _ALWAYS)}
+        earlier = self.earlier_options()
+        options = {n: v for n, v in self.options().items() if n not in earlier or v != earlier[n]}
         own: dict[str, Any] = {"name": self.name, "options": options}
         if self.source:
             own |= {"target": self.target, "source": self.source}

@@ -384,7 +384,10 @@ def configuration_of(row: Mapping[str, str], data_dir: Path) -> Configuration:
         name = row[kind]
         if name != "none":
             target = own.pop("_target_", None) or _named_component(kind, name).target
-            parts[kind] = make_component(kind, {"_target_": target, **own})
+            found = import_target(f"{kind}._target_", target)
+            is_class = isinstance(found, type) and issubclass(found, Component)
+            earlier = found.earlier_options() if is_class else {}
+            parts[kind] = make_component(kind, {"_target_": target, **earlier, **own})
     numbers: dict[str, Any] = {
         name: float(row[name])
         for name in ("x_eps", "y_eps", "learning_rate", "weight_decay", "dropout")

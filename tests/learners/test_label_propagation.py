@@ -11,7 +11,7 @@ from lpgnn.data.graph import Topology
 from lpgnn.errors import InputError
 from lpgnn.learners import RULES, LabelPropagation
 from lpgnn.learners import label_propagation as module
-from lpgnn.learners.label_propagation import Combine, LabelScores, Walk, label_scores
+from lpgnn.learners.label_propagation import Combine, Labels, LabelScores, Walk, label_scores
 from lpgnn.privacy import Collected, LabelMechanism, RandomizedResponse
 from lpgnn.propagation import Operator
 from privacy.own_mechanisms import Skewed, SubsetSelection
@@ -141,10 +141,14 @@ def test_the_most_cautious_by_hand() -> None:
 
 
 def scores_of(
-    own: Collected, walk: Walk = "plain", combine: Combine = "one", topology: Topology | None = None
+    own: Collected,
+    walk: Walk = "plain",
+    combine: Combine = "one",
+    topology: Topology | None = None,
+    labels: Labels = "train+val",
 ) -> LabelScores:
     operator = kprop_operator(topology or own.topology, "gcn", NUMBA)
-    return label_scores(own, operator, walk, combine)
+    return label_scores(own, operator, walk, combine, labels)
 
 
 def plain_losses(logits: Tensor, own: Collected) -> Tensor:
@@ -172,10 +176,16 @@ def test_the_reported_loss_is_that_of_the_scores(
 
 @pytest.mark.parametrize("y_eps", [0.5, 1.0, 3.0, math.inf])
 @pytest.mark.parametrize("walk", WALKS)
-def test_the_choice_is_that_of_a_plain_search(y_eps: float, walk: Walk) -> None:
-    """All candidates at all sharpnesses on the held-out labels, and one standard error of grace."""
+@pytest.mark.parametrize("labels", ["train", "train+val"])
+def test_the_choice_is_that_of_a_plain_search(y_eps: float, walk: Walk, labels: Labels) -> None:
+    """All candidates at all sharpnesses on the held-out labels, and one standard error of grace.
+
+    Whichever labels are propagated, training and validation nodes judge.
+    """
     own = collected(y_eps=y_eps)
-    candidates = dense_candidates(own.labels.classes.tolist(), C, y_eps, own.topology, walk)
+    hidden = torch.tensor(labels == "train") & own.val_mask
+    sent = torch.where(hidden, -1, own.labels.classes)
+    candidates = dense_candidates(sent.tolist(), C, y_eps, own.topology, walk)
     best: dict[str, tuple[float, Tensor, Tensor]] = {}
     for name, z in candidates.items():
         size = float(z[own.labels.classes >= 0].std())
@@ -190,7 +200,7 @@ def test_the_choice_is_that_of_a_plain_search(y_eps: float, walk: Walk) -> None:
         excess = losses - lowest[1]
         if float(excess.mean()) <= float(excess.std()) / len(excess) ** 0.5:
             chosen = name
-    result = scores_of(own, walk)
+    result = scores_of(own, walk, labels=labels)
     assert result.choice.startswith(f"{chosen} x ")
     loss, _, logits = best[chosen]
     assert result.loss == pytest.approx(loss, rel=1e-3)
@@ -253,6 +263,7 @@ def test_clean_labels_have_no_way_in(walk: Walk, combine: Combine) -> None:
         Operator,
         Walk,
         Combine,
+        Labels,
     }
     graph, split = block_graph(), block_split()
     plain = scores_of(collected(graph=graph, split=split), walk, combine)
@@ -279,7 +290,7 @@ def test_the_outcome_of_the_labels_only_learner(walk: Walk, combine: Combine, ke
     outcomes = fit(LabelPropagation(walk, combine), runs, kernels)
     for run, outcome in zip(runs, outcomes, strict=True):
         own = run.collected
-        scores = scores_of(own, walk, combine)
+        scores = scores_of(own, walk, combine, labels="train")
         predictions = scores.scores.argmax(0)
         for rule in RULES:
             chosen = outcome.selected[rule]

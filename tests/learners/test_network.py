@@ -22,6 +22,7 @@ from lpgnn.learners import (
     Run,
     Server,
 )
+from lpgnn.learners.selection import BestEpoch, PaperRule
 from lpgnn.models import Backbone, Network, Shape, TorchModule, Weights
 from lpgnn.models.dropout import Dropout
 from lpgnn.privacy import Collected, OneHotDegree, Ones, RandomFeatures, RandomizedResponse
@@ -774,3 +775,29 @@ def test_a_plugged_in_network_equals_its_own_training(kernels: str) -> None:
     torch.testing.assert_close(
         outcome.history["train_loss"], torch.tensor(losses), rtol=1e-3, atol=1e-4
     )
+
+
+@both_kernels
+def test_a_refit_learns_from_validation_nodes_up_to_the_chosen_epochs(kernels: str) -> None:
+    run = run_of(reports=collected(y_eps=1.0))
+    server = server_of(run.collected, kernels, max_epochs=6)
+    (plain,) = ForwardCorrection().fit([run], server)
+    (again,) = ForwardCorrection(refit=True).fit([run], server)
+    own = run.collected
+    # The same as a training whose training nodes are all labelled ones, stopped at that epoch.
+    moved = run_of(
+        reports=replace(
+            own, train_mask=own.train_mask | own.val_mask, val_mask=torch.zeros_like(own.val_mask)
+        )
+    )
+    for rule, chosen in plain.selected.items():
+        refitted = again.selected[rule]
+        assert (refitted.epoch, refitted.qualified) == (chosen.epoch, chosen.qualified)
+        last = BestEpoch(PaperRule(torch.ones(1)))
+        last.epoch = torch.tensor([chosen.epoch])
+        best, _ = ForwardCorrection()._train([moved], server, chosen={rule: last})
+        for name, weight in refitted.weights.items():
+            assert torch.equal(weight, best[rule].state[name][0])
+            assert not torch.equal(weight, chosen.weights[name])
+    for name, curve in plain.history.items():
+        assert torch.equal(again.history[name], curve)

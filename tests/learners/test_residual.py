@@ -122,7 +122,7 @@ class OnScores(ForwardCorrection):
     def prior(self, runs: Sequence[Run], server: Server) -> Tensor:
         operator = server.graph.kprop("gcn")
         return torch.stack(
-            [label_scores(r.collected, operator, "lazy", "stack").scores for r in runs]
+            [label_scores(r.collected, operator, "lazy", "stack", "train+val").scores for r in runs]
         )
 
 

@@ -36,8 +36,12 @@ class LabelBatch:
     accuracy_bound: Tensor  # [R]: Acc*, how often the likeliest class is the true one
 
     @classmethod
-    def of(cls, collected: Sequence[Collected], device: torch.device) -> "LabelBatch":
+    def of(
+        cls, collected: Sequence[Collected], device: torch.device, *, with_val: bool = False
+    ) -> "LabelBatch":
+        """with_val: the validation nodes count as training nodes, too."""
         labels = [c.labels for c in collected]
+        train = [c.train_mask | c.val_mask if with_val else c.train_mask for c in collected]
         likelihood = torch.stack([own.likelihood for own in labels]).to(device)  # [R, c, N]
         lowest = likelihood.amin(1)
         transition = torch.stack([own.transition for own in labels])  # [R, y, k]
@@ -54,7 +58,7 @@ class LabelBatch:
             excess=likelihood - lowest[:, None],
             noise_floor=noise_floor,
             noise_excess=noise_excess,
-            train=torch.stack([c.train_mask for c in collected]).to(device, torch.float32),
+            train=torch.stack(train).to(device, torch.float32),
             val=torch.stack([c.val_mask for c in collected]).to(device, torch.float32),
             accuracy_bound=correct.to(device, torch.float32),
         )

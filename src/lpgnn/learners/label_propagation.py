@@ -7,13 +7,14 @@ dealt into folds, and a fold's scores come from the others' labels.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from lpgnn.components import before
 from lpgnn.errors import InputError
 from lpgnn.learners.batch import FLOOR, masked_mean, predict
 from lpgnn.learners.learner import Learner, Outcome, Run, Selected, Server
@@ -23,6 +24,7 @@ from lpgnn.propagation import Aggregator, Operator
 
 Walk = Literal["plain", "lazy"]
 Combine = Literal["one", "stack"]
+Labels = Literal["train", "train+val"]
 
 _FOLDS = 5
 _STEPS: dict[Walk, tuple[int, ...]] = {
@@ -37,7 +39,9 @@ class LabelPropagation(Learner):
     """Predict from the propagated labels alone; no features, no network, no training.
 
     ``walk``: plain takes powers and sums of powers of P, lazy powers of (I + P) / 2.  ``combine``:
-    one takes the best of them by held-out loss, stack a weighted sum of all.
+    one takes the best of them by held-out loss, stack a weighted sum of all.  ``labels``: whose
+    labels are propagated; a network learns from those of the training nodes, and "train+val" are
+    half as many again.
     """
 
     name: ClassVar[str] = "label_propagation"
@@ -46,27 +50,29 @@ class LabelPropagation(Learner):
     walk: Walk = "plain"
     combine: Combine = "one"
     aggregator: Aggregator = "gcn"
+    labels: Labels = field(default="train", metadata=before("train+val"))
 
     def __post_init__(self) -> None:
-        check_options(self.walk, self.combine, self.aggregator)
+        check_options(self.walk, self.combine, self.aggregator, self.labels)
 
     def fit(self, runs: Sequence[Run], server: Server) -> list[Outcome]:
         operator = server.graph.kprop(self.aggregator)
         outcomes = []
         for run in runs:
-            scores = label_scores(run.collected, operator, self.walk, self.combine)
+            scores = label_scores(run.collected, operator, self.walk, self.combine, self.labels)
             outcomes.append(_outcome(scores, run.collected))
         if server.on_epoch is not None:
             server.on_epoch()
         return outcomes
 
 
-def check_options(walk: str, combine: str, aggregator: str) -> None:
+def check_options(walk: str, combine: str, aggregator: str, labels: str) -> None:
     """The options that this learner shares with the residual one."""
     for name, value, allowed in (
         ("walk", walk, ("plain", "lazy")),
         ("combine", combine, ("one", "stack")),
         ("aggregator", aggregator, ("gcn", "mean")),
+        ("labels", labels, ("train", "train+val")),
     ):
         if value not in allowed:
             raise InputError(name, value, f"must be one of {', '.join(allowed)}")
@@ -100,9 +106,16 @@ def _outcome(scores: LabelScores, collected: Collected) -> Outcome:
 
 
 def label_scores(
-    collected: Collected, operator: Operator, walk: Walk = "plain", combine: Combine = "one"
+    collected: Collected,
+    operator: Operator,
+    walk: Walk = "plain",
+    combine: Combine = "one",
+    labels: Labels = "train",
 ) -> LabelScores:
     """Propagate the estimated labels and choose by held-out loss.
+
+    The loss looks at the reports of training and validation nodes, whichever labels are propagated,
+    as a network's choice of its epoch does.
 
     "one" takes the single best power (or sum of powers) and its sharpness; "stack" starts from it
     and fits a weight for each, by the same loss with a small ridge, provided that weights fitted on
@@ -110,7 +123,8 @@ def label_scores(
     """
     device = operator.matrix.device
     labelled = (collected.labels.classes >= 0).to(device)
-    candidates = _held_out(collected.labels.estimate.to(device), labelled, operator, walk)
+    sending = labelled if labels == "train+val" else collected.train_mask.to(device)
+    candidates = _held_out(collected.labels.estimate.to(device), sending, operator, walk)
     names = list(candidates)
     known = torch.stack([z[:, labelled] for z in candidates.values()])  # [J, c, L]
     sizes = known.flatten(1).std(1).clamp(min=1e-12)  # [J]
@@ -157,13 +171,16 @@ def _most_cautious(losses: Tensor) -> int:
 
 
 def _held_out(
-    estimate: Tensor, labelled: Tensor, operator: Operator, walk: Walk
+    estimate: Tensor, sending: Tensor, operator: Operator, walk: Walk
 ) -> dict[str, Tensor]:
-    """The propagated estimates, each node's own left out.  [c, N], [N] -> name -> [c, N]"""
-    # The labelled nodes are a random sample, so dealing them out in turn is random, too.
-    fold = torch.where(labelled, labelled.cumsum(0) % _FOLDS, _FOLDS)  # unlabelled: nothing to hide
+    """The estimates of some nodes, propagated, each node's own left out.
+
+    [c, N], [N] -> name -> [c, N]
+    """
+    # The sending nodes are a random sample, so dealing them out in turn is random, too.
+    fold = torch.where(sending, sending.cumsum(0) % _FOLDS, _FOLDS)  # the others hide nothing
     z = torch.stack(
-        [estimate * (labelled & (fold != hidden)) for hidden in range(_FOLDS + 1)]
+        [estimate * (sending & (fold != hidden)) for hidden in range(_FOLDS + 1)]
     )  # [F + 1, c, N]
     own = fold[None, None].expand(1, estimate.shape[0], -1)
     total = torch.zeros_like(z)

@@ -37,6 +37,7 @@ class Server:
     hidden_dim: int = 16
     keep_probabilities: bool = False  # in the outcomes, beside the predictions
     keep_weights: bool = False
+    with_val: bool = False  # learn from the validation nodes, too
     on_epoch: Callable[[], None] | None = None
 
     @property

@@ -1,18 +1,19 @@
 """Locally private GNN training (paper Algorithm 3), server side, for R runs side by side."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lpgnn.components import before
 from lpgnn.errors import InputError
 from lpgnn.learners.adam import Adam
 from lpgnn.learners.batch import LabelBatch, masked_mean, predict
 from lpgnn.learners.learner import Learner, Outcome, Run, Selected, Server
-from lpgnn.learners.selection import RULES, BestEpoch, EpochMetrics
+from lpgnn.learners.selection import RULES, AtEpoch, BestEpoch, EpochMetrics
 from lpgnn.models import Network, Weights
 from lpgnn.models.dropout import Dropout
 
@@ -23,7 +24,11 @@ class NetworkLearner(Learner):
 
     A new one needs ``loss``.  ``prepare`` may add to what the loss sees, ``prior`` gives logits
     that the network's are added to, and ``finish`` has the last word on the probabilities.
+
+    ``refit``: with the epoch chosen, train again up to it on the training and validation nodes.
     """
+
+    refit: bool = field(default=False, kw_only=True, metadata=before(False))
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Any) -> Tensor:
@@ -36,7 +41,8 @@ class NetworkLearner(Learner):
 
     def prepare(self, runs: Sequence[Run], server: Server) -> LabelBatch:
         """What ``loss`` and ``validation_loss`` get as their batch."""
-        return LabelBatch.of([run.collected for run in runs], server.device)
+        collected = [run.collected for run in runs]
+        return LabelBatch.of(collected, server.device, with_val=server.with_val)
 
     def prior(self, runs: Sequence[Run], server: Server) -> Tensor | None:
         """Logits that the network's are added to, or None.  -> [R, c, N]"""
@@ -52,6 +58,23 @@ class NetworkLearner(Learner):
         return probabilities
 
     def fit(self, runs: Sequence[Run], server: Server) -> list[Outcome]:
+        best, curves = self._train(runs, server)
+        if self.refit:
+            last = max(int(one.epoch.max()) for one in best.values())
+            whole = replace(server, with_val=True, max_epochs=last, on_epoch=None)
+            best, _ = self._train(runs, whole, chosen=best)
+        return [
+            Outcome(
+                {name: curve[:, index] for name, curve in curves.items()},
+                {name: self._selected(index, run, server, one) for name, one in best.items()},
+            )
+            for index, run in enumerate(runs)
+        ]
+
+    def _train(
+        self, runs: Sequence[Run], server: Server, chosen: Mapping[str, BestEpoch] | None = None
+    ) -> tuple[dict[str, BestEpoch], dict[str, Tensor]]:
+        """Train once; the epochs that the rules keep, or the chosen ones, and all curves [T, R]."""
         x, network = server.features(runs), server.network(runs)
         batch, prior = self.prepare(runs, server), self.prior(runs, server)
         weights = _initial_weights(runs, network, server.device)
@@ -66,6 +89,8 @@ class NetworkLearner(Learner):
             server.graph.backend,
         )
         best = {name: BestEpoch(rule(batch.accuracy_bound)) for name, rule in RULES.items()}
+        if chosen is not None:
+            best = {name: BestEpoch(AtEpoch(one)) for name, one in chosen.items()}
         keep_logits = server.keep_probabilities or self.finishes
 
         # Not compiled: torch.compile of the loss and its gradient takes 1.71 instead of 1.84 ms for
@@ -99,14 +124,7 @@ class NetworkLearner(Learner):
             history.append(metrics)
             if server.on_epoch is not None:
                 server.on_epoch()
-        curves = EpochMetrics.curves(history)  # [T, R] each
-        return [
-            Outcome(
-                {name: curve[:, index] for name, curve in curves.items()},
-                {name: self._selected(index, run, server, one) for name, one in best.items()},
-            )
-            for index, run in enumerate(runs)
-        ]
+        return best, EpochMetrics.curves(history)
 
     def _selected(self, index: int, run: Run, server: Server, best: BestEpoch) -> Selected:
         """Take one run out of the batch and bring it to the host."""

@@ -1,15 +1,16 @@
 """The residual learner: a network on top of the propagated labels."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
+from lpgnn.components import before
 from lpgnn.errors import InputError
 from lpgnn.learners.forward_correction import ForwardCorrection
-from lpgnn.learners.label_propagation import Combine, Walk, check_options, label_scores
+from lpgnn.learners.label_propagation import Combine, Labels, Walk, check_options, label_scores
 from lpgnn.learners.learner import Learner, Run, Server
 from lpgnn.privacy import LabelReports
 from lpgnn.propagation import Aggregator, Operator
@@ -35,9 +36,10 @@ class Residual(ForwardCorrection):
     combine: Combine = "stack"
     smooth: int = 4
     aggregator: Aggregator = "gcn"
+    labels: Labels = field(default="train+val", metadata=before("train+val"))
 
     def __post_init__(self) -> None:
-        check_options(self.walk, self.combine, self.aggregator)
+        check_options(self.walk, self.combine, self.aggregator, self.labels)
         whole = isinstance(self.smooth, int) and not isinstance(self.smooth, bool)
         if not whole or self.smooth < 0:
             raise InputError("smooth", self.smooth, "must be a whole number >= 0")
@@ -47,7 +49,9 @@ class Residual(ForwardCorrection):
 
     def prior(self, runs: Sequence[Run], server: Server) -> Tensor:
         operator = server.graph.kprop(self.aggregator)
-        scores = (label_scores(r.collected, operator, self.walk, self.combine) for r in runs)
+        scores = (
+            label_scores(r.collected, operator, self.walk, self.combine, self.labels) for r in runs
+        )
         return torch.stack([own.scores for own in scores])
 
     @property

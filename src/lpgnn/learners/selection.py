@@ -92,6 +92,16 @@ class ReleasedRule:
         return better
 
 
+class AtEpoch:
+    """Takes given epochs, whatever their metrics: those that a rule chose in an earlier fit."""
+
+    def __init__(self, chosen: "BestEpoch") -> None:
+        self.epochs, self.qualified = chosen.epoch, chosen.rule.qualified
+
+    def improves(self, epoch: int, metrics: EpochMetrics) -> Tensor:
+        return self.epochs == epoch
+
+
 # The rules by their names; every run records the choice of each.
 RULES: dict[str, type[PaperRule] | type[ReleasedRule]] = {
     "paper": PaperRule,
