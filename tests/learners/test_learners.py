@@ -223,3 +223,10 @@ def test_given_reports_are_read_as_they_are() -> None:
     """The tests' own helper: the classes sent are the classes held."""
     sent = torch.tensor([2, -1, 0])
     assert torch.equal(label_reports(sent, 1.0, 3).classes, sent)
+
+
+def test_the_simplest_name_of_a_learner_still_refits() -> None:
+    assert Drop(0, refit=True).canonical(labels_are_exact=False) == ForwardCorrection(refit=True)
+    assert Drop(0, refit=True).canonical(labels_are_exact=True) == CrossEntropy(refit=True)
+    forward = ForwardCorrection(refit=True)
+    assert forward.canonical(labels_are_exact=True) == CrossEntropy(refit=True)

@@ -50,7 +50,8 @@ class Drop(NetworkLearner):
     def canonical(self, *, labels_are_exact: bool) -> Learner:
         # Without a step it is forward correction.
         if self.steps == 0:
-            return ForwardCorrection().canonical(labels_are_exact=labels_are_exact)
+            plain = ForwardCorrection(refit=self.refit)
+            return plain.canonical(labels_are_exact=labels_are_exact)
         return self
 
     def prepare(self, runs: Sequence[Run], server: Server) -> DenoisedBatch:

@@ -22,4 +22,4 @@ class ForwardCorrection(NetworkLearner):
 
     def canonical(self, *, labels_are_exact: bool) -> Learner:
         # Without label noise there is nothing to correct.
-        return CrossEntropy() if labels_are_exact else self
+        return CrossEntropy(refit=self.refit) if labels_are_exact else self
