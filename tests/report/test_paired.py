@@ -61,8 +61,7 @@ def test_rows_of_different_revisions_are_not_paired(tmp_path: Path) -> None:
         cells.append(Cell(Point({"dataset": "cora"}, settings), configuration, "", rows))
     for repeat, column, value in ((2, "revision", "abcdef0123"), (3, "dirty", "true")):
         cells[1].rows[repeat][column] = value
-    first, second = cells
-    assert results.difference(first, second) == bootstrap_difference([1.0, 2.0])
+    assert results.difference(*cells) == bootstrap_difference([1.0, 2.0])
     for row in cells[1].rows:
         row["revision"] = "abcdef0123"
-    assert results.difference(first, second) is None
+    assert results.difference(*cells) is None
