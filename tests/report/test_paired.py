@@ -1,16 +1,8 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from lpgnn.composition import Experiment, Point
-from lpgnn.config import Settings
-from lpgnn.report.evidence import Cell, Results
 from lpgnn.report.paired import Difference, bootstrap_difference, paired
-from lpgnn.rows import RowStore
-
-from .rows import add_rows
 
 
 def test_a_paired_difference_is_scipys_bootstrap_of_the_differences() -> None:
@@ -46,22 +38,3 @@ def test_repeats_are_paired_by_number() -> None:
     # Splits differ by much more than the two computations do on each of them.
     ours, theirs = {0: 60.5, 2: 80.5, 3: 90.5}, {0: 60.0, 1: 70.0, 2: 80.0}
     assert paired(ours, theirs) == Difference(0.5, 0.5, 0.5, 2)
-
-
-def test_rows_of_different_revisions_are_not_paired(tmp_path: Path) -> None:
-    """Four repeats: two of one revision, one of another, and one of changed sources."""
-    raw, blank = (Settings(dataset="cora", feature=name, repeats=4) for name in ("raw", "blank"))
-    add_rows(tmp_path, raw, [60.0, 61.0, 62.0, 63.0])
-    add_rows(tmp_path, blank, [59.0, 59.0, 10.0, 11.0])
-    results = Results(Experiment("mine", "mine", ()), [], "paper")
-    cells = []
-    for settings in (raw, blank):
-        configuration = settings.resolve()
-        rows = list(RowStore(tmp_path).finished("cora", configuration.identity).values())
-        cells.append(Cell(Point({"dataset": "cora"}, settings), configuration, "", rows))
-    for repeat, column, value in ((2, "revision", "abcdef0123"), (3, "dirty", "true")):
-        cells[1].rows[repeat][column] = value
-    assert results.difference(*cells) == bootstrap_difference([1.0, 2.0])
-    for row in cells[1].rows:
-        row["revision"] = "abcdef0123"
-    assert results.difference(*cells) is None

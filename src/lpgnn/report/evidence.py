@@ -63,11 +63,6 @@ class Cell:
     def num_failed(self) -> int:
         return sum(row["status"] != "ok" for row in self.rows)
 
-    @property
-    def revisions(self) -> dict[int, str]:
-        """The revision of the source that computed each repeat."""
-        return {int(row["repeat"]): f"{row['revision']} {row['dirty']}" for row in self.rows}
-
     def values(self, selection: str, metric: str = "acc") -> dict[int, float]:
         """A test metric of each repeat that did not fail; rows without the metric are left out."""
         column = f"{selection}/test/{metric}"
@@ -103,17 +98,8 @@ class Results:
         return self._summaries[key]
 
     def difference(self, first: Cell, second: Cell, metric: str = "acc") -> Difference | None:
-        """first - second, paired by repeat.
-
-        Only rows of one revision of the source are paired: unconditioned training at small budgets
-        amplifies a difference in rounding to several points.
-        """
-        ours, theirs = (
-            {(repeat, one.revisions[repeat]): value for repeat, value in values.items()}
-            for one in (first, second)
-            for values in [one.values(self.selection, metric)]
-        )
-        return paired(ours, theirs)
+        """first - second, paired by repeat."""
+        return paired(first.values(self.selection, metric), second.values(self.selection, metric))
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TypeVar
 
 from lpgnn.rows.summary import percentile_interval
-
-Key = TypeVar("Key", int, tuple[int, str])
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,6 @@ def bootstrap_difference(values: Sequence[float]) -> Difference | None:
     return Difference(fmean(values), low, high, len(values))
 
 
-def paired(ours: Mapping[Key, float], theirs: Mapping[Key, float]) -> Difference | None:
-    """ours - theirs over the keys that both have, such as repeats, which share their split."""
-    return bootstrap_difference([ours[k] - theirs[k] for k in sorted(ours.keys() & theirs.keys())])
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
+    """ours - theirs over the repeats that both have: the same repeat has the same split."""
+    return bootstrap_difference([ours[r] - theirs[r] for r in sorted(ours.keys() & theirs.keys())])
