@@ -43,7 +43,7 @@ def main() -> int:
                 flush=True,
             )
     print(f"{same} of {total} rows have the recorded accuracy")
-    return 0
+    return 0 if same == total else 1
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Components: options, identity, and what users get to read if they get one wrong."""
 
 import dataclasses
+import functools
 import importlib
 import sys
 from collections.abc import Iterator
@@ -189,8 +190,8 @@ def test_a_class_without_a_file_is_known_by_what_there_is() -> None:
         sys.modules[name].Typed = namespace["Typed"]  # type: ignore[attr-defined]
     try:
         one, two = (sys.modules[name].Typed() for name in ("prompt_one", "prompt_two"))
-        assert one.source != two.source
-        assert one.source != ""
+        assert one.source == two.source != ""  # the same code
+        assert one.identity != two.identity  # in different places
     finally:
         for name in ("prompt_one", "prompt_two"):
             del sys.modules[name]
@@ -282,3 +283,68 @@ def test_an_option_that_was_added_later_leaves_earlier_identities_alone() -> Non
     assert _Grown(second="old").identity["options"] == _Young().identity["options"]
     assert _Grown().identity["options"] == {"first": 1, "second": "new"}
     assert _Grown(second="old").options() == {"first": 1, "second": "old"}
+
+
+def write_and_import(folder: Path, name: str, text: str) -> ModuleType:
+    (folder / f"{name}.py").write_text(text)
+    importlib.invalidate_caches()
+    sys.modules.pop(name, None)
+    return importlib.import_module(name)
+
+
+def test_the_source_covers_bases_and_helpers_of_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    names = ("own_constant", "own_base", "own_class")
+    text = "from own_base import Base\nclass Own(Base):\n    pass\n"
+
+    def digest(constant: int, bonus: int) -> str:
+        write_and_import(tmp_path, "own_constant", f"K = {constant}\n")
+        base = f"from own_constant import K\nclass Base:\n    k = K + {bonus}\n"
+        write_and_import(tmp_path, "own_base", base)
+        return source_digest(write_and_import(tmp_path, "own_class", text).Own)
+
+    try:
+        found = [digest(1, 0), digest(2, 0), digest(2, 1), digest(1, 0)]
+    finally:
+        for name in names:
+            sys.modules.pop(name, None)
+    assert len(set(found)) == 3
+    assert found[0] == found[3]
+
+
+def test_a_file_with_the_name_of_a_standard_module_is_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    earlier = sys.modules.pop("graphlib", None)
+    try:
+        assert source_digest(write_and_import(tmp_path, "graphlib", "class Own:\n    pass\n").Own)
+    finally:
+        sys.modules.pop("graphlib", None)
+        if earlier is not None:
+            sys.modules["graphlib"] = earlier
+
+
+def test_a_class_of_a_notebook_is_known_by_its_code() -> None:
+    def typed(factor: float) -> type:
+        notebook = ModuleType("__notebook__")
+        sys.modules["__notebook__"] = notebook
+        text = f"class Own:\n    def loss(self, x):\n        return {factor} * x\n"
+        exec(compile(text, "<cell>", "exec"), notebook.__dict__)
+        own: type = notebook.Own
+        return own
+
+    try:
+        first, second, again = (source_digest(typed(factor)) for factor in (1.0, 2.0, 1.0))
+    finally:
+        del sys.modules["__notebook__"]
+    assert first == again
+    assert first != second
+
+
+def test_a_partial_is_known_by_its_arguments() -> None:
+    both = [source_digest(functools.partial(write_and_import, name="x", text=t)) for t in "ab"]
+    assert both[0] != both[1]

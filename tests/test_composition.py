@@ -28,6 +28,7 @@ GRID_SIZES = {
     # and beyond the paper: conditioned reports, controls, other learners
     **{"conditioned_mechanisms": (21, 21), "conditioned_features": (10, 10)},
     **{"conditioned_denoising": (15, 15), "learners": (33, 33), "value_of_features": (58, 58)},
+    "equal_labels": (12, 12),
 }
 
 EXPERIMENTS = {

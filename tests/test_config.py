@@ -237,12 +237,12 @@ def test_the_identity_depends_on_the_version_of_the_science(
 
 
 PLUG_INS = {
-    "mechanism": "class Own(lpgnn.privacy.MultiBit): pass",
-    "label_mechanism": "class Own(lpgnn.privacy.RandomizedResponse): pass",
-    "filter": "class Own(lpgnn.propagation.KProp): pass",
-    "backbone": "class Own(lpgnn.models.GraphSAGE): pass",
-    "learner": "class Own(lpgnn.learners.Drop): pass",
-    "feature": "class Own(lpgnn.privacy.RawFeatures): pass",
+    "mechanism": "@dataclass(frozen=True)\nclass Own(lpgnn.privacy.MultiBit): pass",
+    "label_mechanism": "@dataclass(frozen=True)\nclass Own(lpgnn.privacy.RandomizedResponse): pass",
+    "filter": "@dataclass(frozen=True)\nclass Own(lpgnn.propagation.KProp): pass",
+    "backbone": "@dataclass(frozen=True)\nclass Own(lpgnn.models.GraphSAGE): pass",
+    "learner": "@dataclass(frozen=True)\nclass Own(lpgnn.learners.Drop): pass",
+    "feature": "@dataclass(frozen=True)\nclass Own(lpgnn.privacy.RawFeatures): pass",
 }
 
 
@@ -251,7 +251,8 @@ def test_the_identity_depends_on_the_source_of_a_plug_in(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    modules = "import lpgnn.learners, lpgnn.models, lpgnn.privacy, lpgnn.propagation\n"
+    packages = "lpgnn.learners, lpgnn.models, lpgnn.privacy, lpgnn.propagation"
+    modules = f"from dataclasses import dataclass\nimport {packages}\n"
     found = []
     for number, comment in enumerate(("", "", "# edited\n")):
         folder = tmp_path / str(number)

@@ -26,7 +26,7 @@ NARROW = (
 def two_sided(data_dir: Path, flip: bool) -> Graph:
     """A small graph; with ``flip`` every test node of the fixed split has another label."""
     graph = BlockModel(num_nodes=240, num_classes=3, num_features=60).generate()
-    split = random_split(graph.labels, 3, generator=derive_generator(0, 0, "split"))
+    split = random_split(graph.num_nodes, generator=derive_generator(0, 0, "split"))
     flipped = torch.where(split.test, (graph.labels + 1) % 3, graph.labels)
     return dataclasses.replace(graph, labels=flipped, fingerprint="flipped") if flip else graph
 

@@ -5,15 +5,19 @@ identity is its class with every field and, where the class comes from outside t
 digest of its module's source: change any of them and earlier results no longer count.
 """
 
+import ast
 import dataclasses
+import functools
 import hashlib
 import importlib
 import inspect
+import re
 import sys
-from collections.abc import Callable, Mapping
+import sysconfig
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any, ClassVar, Self, TypeVar, get_args
 
 from lpgnn.errors import InputError
@@ -96,30 +100,126 @@ def _is_float(annotation: Any) -> bool:
 
 
 def source_digest(thing: Any) -> str:
-    """A digest of the modules that define a class with its bases, or a function.
+    """A digest of the source behind a class with its bases, or behind a function.
 
-    Empty for lpgnn's own; what a module imports from elsewhere is not looked at.
+    It covers the modules that define them and, of the user's own, those that they import; empty
+    for lpgnn's own.  A class typed into a notebook has no file: its code stands for it.
     """
+    if isinstance(thing, functools.partial):
+        return _joined([source_digest(thing.func), _hash(repr((thing.args, thing.keywords)))])
     digests = []
     for part in thing.__mro__ if isinstance(thing, type) else [thing]:
         module = inspect.getmodule(part)
-        top = "" if module is None else module.__name__.split(".")[0]
-        if module is not None and top != "lpgnn" and top not in sys.stdlib_module_names:
-            digests.append(_file_digest(getattr(module, "__file__", None) or "", part))
-    distinct = sorted(set(digests))
-    if len(distinct) <= 1:
-        return "".join(distinct)
-    return hashlib.sha256(" ".join(distinct).encode()).hexdigest()[:12]
+        if module is None or _is_own(module) or _is_stdlib(module):
+            continue
+        if getattr(module, "__file__", None) is None:
+            digests.append(_code_digest(part))
+        else:
+            digests += [_file_digest(path) for path in _user_files(module)]
+    return _joined(digests)
 
 
-@lru_cache(maxsize=256)
-def _file_digest(path: str, thing: Any) -> str:
-    # A class typed into a notebook has no file: its own source is all there is.
+def target_digest(target: str) -> str:
+    """The same for an import path, which may lead through another module."""
+    found = import_target("_target_", target)
+    module = sys.modules.get(target.rpartition(".")[0])
+    digests = [source_digest(found)]
+    if module is not None and not _is_own(module) and not _is_stdlib(module):
+        digests += [_file_digest(path) for path in _user_files(module)]
+    return _joined(digests)
+
+
+def _joined(digests: Iterable[str]) -> str:
+    distinct = sorted(set(digests) - {""})
+    return distinct[0] if len(distinct) == 1 else _hash(" ".join(distinct)) if distinct else ""
+
+
+def _hash(content: str | bytes) -> str:
+    data = content.encode() if isinstance(content, str) else content
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def _is_own(module: ModuleType) -> bool:
+    return module.__name__.split(".")[0] == "lpgnn"
+
+
+def _is_stdlib(module: ModuleType) -> bool:
+    """By where it lies, not by its name, which a user's file may share."""
+    path = getattr(module, "__file__", None)
+    if path is None:
+        return module.__name__ in sys.builtin_module_names
+    return _is_below(path, _STDLIB) and not _is_below(path, _INSTALLED)
+
+
+def _is_below(path: str, folders: tuple[Path, ...]) -> bool:
+    return any(folder in Path(path).resolve().parents for folder in folders)
+
+
+_STDLIB = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
+_INSTALLED = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")})
+
+
+def _user_files(module: ModuleType) -> list[str]:
+    """A module's file, and those of the user's own modules that it imports, directly or not."""
+    waiting, found = [module], dict[str, None]()
+    while waiting:
+        one = waiting.pop()
+        path = getattr(one, "__file__", None)
+        if path is None or path in found or not Path(path).is_file():
+            continue
+        found[path] = None
+        for name in _imported_names(path, Path(path).stat().st_mtime_ns):
+            other = sys.modules.get(name) or sys.modules.get(f"{one.__package__}.{name}")
+            if other is not None and not _is_own(other):
+                file = getattr(other, "__file__", None)
+                if file is not None and not _is_below(file, (*_STDLIB, *_INSTALLED)):
+                    waiting.append(other)
+    return list(found)
+
+
+@functools.lru_cache(maxsize=256)
+def _imported_names(path: str, changed: int) -> tuple[str, ...]:
+    """The modules that a file imports; changed: when it was last written."""
     try:
-        content = Path(path).read_bytes() if path else inspect.getsource(thing).encode()
-    except (OSError, TypeError):
-        content = repr(thing).encode()
-    return hashlib.sha256(content).hexdigest()[:12]
+        tree = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return ()
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            names += [base, *(f"{base}.{alias.name}".lstrip(".") for alias in node.names)]
+    return tuple(names)
+
+
+def _file_digest(path: str) -> str:
+    return _cached_digest(path, Path(path).stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _cached_digest(path: str, changed: int) -> str:
+    return _hash(Path(path).read_bytes())
+
+
+def _code_digest(thing: Any) -> str:
+    """A digest of the code of a function, or of a class's methods and values."""
+    if not isinstance(thing, type):
+        return _hash(repr(_code_parts(thing)))
+    members = {name: _code_parts(value) for name, value in vars(thing).items()}
+    hidden = ("__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__")
+    return _hash(repr(sorted((n, repr(v)) for n, v in members.items() if n not in hidden)))
+
+
+def _code_parts(value: Any) -> Any:
+    value = getattr(value, "__func__", None) or getattr(value, "fget", None) or value
+    code = getattr(value, "__code__", value)
+    if isinstance(code, CodeType):
+        constants = tuple(_code_parts(constant) for constant in code.co_consts)
+        return code.co_code, code.co_names, constants
+    # Anything else by its value; addresses in memory say nothing.
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def import_target(setting: str, target: Any) -> Any:
@@ -127,9 +227,10 @@ def import_target(setting: str, target: Any) -> Any:
     module, _, name = str(target).rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        allowed = f"must be an importable module.name ({reason})"
+    except Exception as error:  # a module may raise anything while it is imported
+        expected = isinstance(error, ImportError | AttributeError | TypeError | ValueError)
+        reason = str(error) if expected else f"{type(error).__name__}: {error}"
+        allowed = f"must be an importable module.name ({' '.join(reason.split())})"
         raise InputError(setting, target, allowed) from None
     if not callable(found):
         raise InputError(setting, target, "must be an importable class or function")

@@ -200,7 +200,7 @@ class _Composer:
             search = [f"hydra.searchpath=[{folders}]"] if folders else []
             try:
                 config = OmegaConf.to_container(compose("config", [*key, *search]))
-            except (HydraException, OmegaConfBaseException, YAMLError) as error:
+            except (HydraException, OmegaConfBaseException, YAMLError, UnicodeError) as error:
                 setting, _, value = " ".join(key).lstrip("+").partition("=")
                 reason = " ".join(str(error).split())
                 raise InputError(setting, value, f"cannot be read: {reason}") from None
@@ -216,6 +216,8 @@ class _Composer:
         grid = config.get("grid") or []
         if not isinstance(grid, list) or not all(isinstance(member, dict) for member in grid):
             raise InputError(f"experiment={name} grid", grid, "must be a list of mappings")
+        for shown in ("tables", "figures"):
+            _check_shown(f"experiment={name} {shown}", config.get(shown) or {})
         return Experiment(
             name,
             str(config.get("title") or name),
@@ -265,6 +267,15 @@ class _Composer:
             if key not in known:
                 raise InputError(key, value, f"unknown setting; known: {', '.join(sorted(known))}")
         return Settings(**wanted)
+
+
+def _check_shown(setting: str, shown: Any) -> None:
+    """Tables and figures by name; a name becomes a file's."""
+    if not isinstance(shown, dict) or not all(isinstance(one, dict) for one in shown.values()):
+        raise InputError(setting, shown, "must map names to what they show")
+    for name in shown:
+        if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", str(name)):
+            raise InputError(setting, name, "names a file: letters, digits and . _ - only")
 
 
 def _choices(override: Any) -> list[str]:

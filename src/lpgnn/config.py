@@ -401,6 +401,7 @@ def make_component(kind: str, choice: Any) -> Any:
     """A component from its name in conf/, from a mapping with ``_target_``, or as it is."""
     base = KINDS[kind]
     if isinstance(choice, base):
+        _check_dataclass(kind, type(choice))
         return choice
     if kind == "dataset" and isinstance(choice, Graph):
         return InMemory(choice)
@@ -419,6 +420,7 @@ def make_component(kind: str, choice: Any) -> Any:
             return dataset_from_target(str(target), options)  # a function that loads a graph
         allowed = f"must be a subclass of {base.__module__.rpartition('.')[0]}.{base.__name__}"
         raise InputError(f"{kind}._target_", target, allowed)
+    _check_dataclass(kind, found)
     known_options = [f.name for f in fields(found) if f.name not in found.bound_fields]
     for key, value in options.items():
         if key not in known_options:
@@ -426,7 +428,37 @@ def make_component(kind: str, choice: Any) -> Any:
             raise InputError(
                 f"{kind}.{key}", value, f"unknown option of {found.name}; known: {known}"
             )
-    return construct(kind, found, options)
+    built = construct(kind, found, options)  # a component's own checks say more than types do
+    _check_types(kind, found, options)
+    return built
+
+
+def _check_dataclass(kind: str, found: type) -> None:
+    """The fields of a component are its identity: a class without fields of its own has none."""
+    parameters = vars(found).get("__dataclass_params__")
+    if parameters is None or not parameters.frozen:
+        target = f"{found.__module__}.{found.__qualname__}"
+        allowed = "must be decorated with @dataclass(frozen=True): its fields are its options"
+        raise InputError(f"{kind}._target_", target, allowed)
+
+
+_PLAIN_TYPES = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
+
+
+def _check_types(kind: str, found: type[Any], options: Mapping[str, Any]) -> None:
+    """Compare options with the types that their fields declare, where these are plain."""
+    for f in fields(found):
+        names = {part.strip() for part in str(getattr(f.type, "__name__", f.type)).split("|")}
+        allowed = names - {"None"}
+        if f.name not in options or not allowed <= _PLAIN_TYPES.keys():
+            continue
+        value = options[f.name]
+        if value is None and "None" in names:
+            continue
+        types = tuple(t for name in allowed for t in _PLAIN_TYPES[name])
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            wanted = " or ".join(sorted(names))
+            raise InputError(f"{kind}.{f.name}", value, f"must be of type {wanted}")
 
 
 @lru_cache(maxsize=128)

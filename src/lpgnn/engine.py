@@ -148,7 +148,7 @@ def split_of(configuration: Configuration, graph: Graph, repeat: int) -> Split:
     """The split of a repeat: the same for every configuration of a seed."""
     drawn_for = 0 if configuration.split == "fixed" else repeat
     generator = Streams(configuration.seed, drawn_for).generator("split")
-    return random_split(graph.labels, graph.num_classes, generator=generator)
+    return random_split(graph.num_nodes, generator=generator)
 
 
 def collect_repeat(
@@ -183,7 +183,7 @@ def _run_batch(
     runs = [
         Run(
             collect_repeat(own, graph, split, repeat).reordered(prepared.topology, prepared.order),
-            Streams(own.seed, repeat),
+            Streams(own.seed, repeat).of_server(),
             own.learning_rate,
             own.weight_decay,
             own.dropout,

@@ -16,7 +16,7 @@ from lpgnn.engine import Measures
 from lpgnn.errors import InputError, exit_code
 from lpgnn.kernels import Backend
 from lpgnn.learners import RULES
-from lpgnn.rows import Row, RowStore, Summary, metric_sources, summarise
+from lpgnn.rows import Row, RowStore, Summary, check_metrics, metric_sources, summarise
 from lpgnn.sweeps import (
     CostModel,
     Execution,
@@ -81,7 +81,8 @@ def run(points: Sequence[Point], *, workers: int | None, dry_run: bool = False) 
             raise InputError(name, ",".join(values), "must be one value for the whole grid")
     store = RowStore(first.results_path)
     resolved, stopped = _resolve(points, fetch=not dry_run)
-    metric_source = metric_sources(first.metrics).get(first.metric, "")
+    check_metrics(first.metrics)
+    sources = metric_sources(first.metrics)
     wanted: dict[str, tuple[Configuration, Settings]] = {}
     for configuration, one in sorted(resolved, key=lambda pair: -pair[1].repeats):
         wanted.setdefault(configuration.identity, (configuration, one))  # the most repeats
@@ -93,7 +94,7 @@ def run(points: Sequence[Point], *, workers: int | None, dry_run: bool = False) 
                 one.repeats,
                 store,
                 metric=one.metric,
-                metric_source=metric_source,
+                sources=sources,
                 save=one.outputs,
                 force=one.force,
             ),
@@ -108,7 +109,7 @@ def run(points: Sequence[Point], *, workers: int | None, dry_run: bool = False) 
         workers,
         Measures(first.metrics, first.outputs, store),
     )
-    for reason, count in outdated_rows(work, store, first.metric, metric_source).items():
+    for reason, count in outdated_rows(work, store, sources).items():
         print(f"{count} earlier rows no longer count: {reason}")
     rows = [r for name in {c.dataset.name for c, _ in wanted.values()} for r in store.read(name)]
     costs = CostModel(rows)
@@ -122,7 +123,8 @@ def run(points: Sequence[Point], *, workers: int | None, dry_run: bool = False) 
         done = sum(not repeats for _, repeats in work)
         busy = min(execution.worker_count(), len(tasks)) or 1
         seconds = sum(costs.seconds(task) for task in tasks) / busy
-        print(f"{len(work)} configurations, {done} done, {len(work) - done} to do, ", end="")
+        many = "s" if len(work) != 1 else ""
+        print(f"{len(work)} configuration{many}, {done} done, {len(work) - done} to do, ", end="")
         print(f"about {_duration(seconds)} on {busy} worker{'s' if busy > 1 else ''}")
         _print_stopped(stopped)
         return 1 if stopped else 0

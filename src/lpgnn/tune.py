@@ -99,7 +99,11 @@ class Search:
         dataset: Any = self.base.component("dataset")
         degree = facts_of(dataset, self.base.data_path).average_degree
         fixed = load_table("paper").search_steps(dataset.tuned_as, degree)
-        return {setting: fixed[name] for setting, name in self.open_steps().items()}
+        # A range that leaves the paper's value out is searched from its nearest one.
+        return {
+            setting: min(self.grid[setting], key=lambda steps: abs(steps - fixed[name]))
+            for setting, name in self.open_steps().items()
+        }
 
     def _candidate(self, pair: Pair, values: Values) -> Candidate:
         changes: dict[str, Any] = {"x_eps": pair[0], "y_eps": pair[1]}
@@ -229,6 +233,9 @@ def tune(
     if len(points) > 1:
         raise InputError("overrides", " ".join(fixed), "must be one graph and one method at a time")
     base = points[0].settings
+    learner: Any = base.component("learner")
+    if not learner.uses_network:
+        raise InputError("learner", learner.name, "has nothing to tune: it trains no network")
     narrowed = expand([t for t in overrides if t not in fixed], multirun=True)
 
     def values(name: str, default: tuple[Any, ...]) -> tuple[Any, ...]:

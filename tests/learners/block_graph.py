@@ -113,7 +113,7 @@ def run_of(
     weight_decay: float = 1e-3,
     dropout: float = 0.5,
 ) -> Run:
-    streams = Streams(seed=5, repeat=repeat)
+    streams = Streams(seed=5, repeat=repeat).of_server()
     return Run(reports or collected(repeat), streams, learning_rate, weight_decay, dropout)
 
 

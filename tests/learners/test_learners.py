@@ -230,3 +230,17 @@ def test_the_simplest_name_of_a_learner_still_refits() -> None:
     assert Drop(0, refit=True).canonical(labels_are_exact=True) == CrossEntropy(refit=True)
     forward = ForwardCorrection(refit=True)
     assert forward.canonical(labels_are_exact=True) == CrossEntropy(refit=True)
+
+
+class _OwnForward(ForwardCorrection):
+    """A user's own: what it computes is not known."""
+
+
+class _OwnDrop(Drop):
+    """A user's own."""
+
+
+def test_a_subclass_is_never_taken_for_another_learner() -> None:
+    for exact in (False, True):
+        for own in (_OwnForward(), _OwnDrop(0)):
+            assert own.canonical(labels_are_exact=exact) is own

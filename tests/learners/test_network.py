@@ -497,27 +497,17 @@ def test_a_server_serves_several_batches() -> None:
         assert_same(one, other)
 
 
-@dataclass(frozen=True)
-class OtherStream(Streams):
-    """The streams of a run with one of them exchanged."""
-
-    exchanged: str = ""
-
-    def generator(self, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
-        if purpose == self.exchanged:
-            return Streams(self.seed + 1, self.repeat).generator(purpose, device)
-        return super().generator(purpose, device)
-
-
 @both_kernels
 def test_each_of_the_two_streams_matters(kernels: str) -> None:
     """So that the equalities above are not those of constants."""
     (outcome,) = fit(DROP, [run_of()], kernels)
     for purpose in ("weights", "dropout"):
-        changed = replace(run_of(), streams=OtherStream(5, 0, purpose))
+        own = Streams(5, 0).of_server()
+        other_seed = Streams(6, 0).of_server().seeds[purpose]
+        changed = replace(run_of(), streams=replace(own, seeds={**own.seeds, purpose: other_seed}))
         (other,) = fit(DROP, [changed], kernels)
         assert not torch.equal(outcome.history["val_loss"], other.history["val_loss"])
-    unchanged = replace(run_of(), streams=OtherStream(5, 0, "another purpose"))
+    unchanged = replace(run_of(), streams=replace(own, other=7))
     assert_same(outcome, fit(DROP, [unchanged], kernels)[0])
 
 

@@ -20,12 +20,13 @@ SIZES = {
     "conditioned_denoising": 3 * 3 * (3 + 1 + 1),
     "learners": 3 * 3 * (1 + 4 + 4 + 1 + 1),
     "value_of_features": 3 * 2 * (9 * 3 + 2),
+    "equal_labels": 2 * 2 * 6,
 }
 
 
 def test_all_experiments_are_known() -> None:
     assert sorted(SIZES) == experiment_names()
-    assert set(SIZES) == {*PAPER_EXPERIMENTS, *BEYOND_EXPERIMENTS}
+    assert set(SIZES) == {*PAPER_EXPERIMENTS, *BEYOND_EXPERIMENTS, "equal_labels"}
 
 
 @pytest.mark.parametrize("name", SIZES)

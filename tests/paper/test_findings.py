@@ -66,9 +66,9 @@ def test_findings_are_counted(paper: Paper, tmp_path: Path) -> None:
     findings = Findings(Paper(tmp_path).source)
     assert str(findings.blank_as_printed) == "1 of 40 (38 missing)"
     assert sum(one is True for one in findings.computed.verdicts) == 6 + 2 + 1 + 1 + 2 + 3
-    assert len(findings.computed.verdicts) == 359
+    assert len(findings.computed.verdicts) == 368
     computed, conditioned_text, protocol, residual = findings.sentences()
-    assert computed == "15 of 359 numbers beyond the paper are computed."
+    assert computed == "15 of 368 numbers beyond the paper are computed."
     assert "printed mean in 2 of 12 (9 missing) cells of its mechanisms table" in conditioned_text
     assert conditioned_text.endswith("interval above 0 in 1 of 12 (9 missing).")
     assert "in 1 of 12 (10 missing) cells of the mechanisms table." in protocol

@@ -253,3 +253,21 @@ def test_labels_out_of_range_are_refused() -> None:
                 collect(torch.tensor([0, bad]), everyone)
             # A node without a report may have any label: nobody looks at it.
             collect(torch.tensor([0, bad]), torch.tensor([True, False]))
+
+
+@dataclass(frozen=True)
+class _Spender(ClassMechanism):
+    """Randomized response at a multiple of its budget."""
+
+    factor: float = 1.0
+
+    def transition(self) -> Tensor:
+        return RandomizedResponse(self.factor * self.epsilon, self.num_classes).transition()
+
+
+def test_a_table_that_spends_more_than_its_budget_is_refused() -> None:
+    labels, labelled = torch.arange(3).repeat(4), torch.ones(12, dtype=torch.bool)
+    for factor in (0.5, 1.0):
+        _Spender(1.0, 3, factor).collect(labels, labelled, generator=seeded())
+    with pytest.raises(InputError, match=r"must spend no more than y_eps=1, but spends 2"):
+        _Spender(1.0, 3, 2.0).collect(labels, labelled, generator=seeded())

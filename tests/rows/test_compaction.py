@@ -369,3 +369,39 @@ def test_the_module_runs(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("nothing to merge")
+
+
+@pytest.mark.parametrize("publish_rows", [False, True])
+@pytest.mark.parametrize("survivors", [0, 1, 2])
+def test_a_compaction_killed_while_it_removes_gives_no_older_row_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, publish_rows: bool, survivors: int
+) -> None:
+    """Two shards, each with an older and a newer value of one of two rows."""
+    for rows in (
+        [make_row("a", 0, 10.0)],
+        [make_row("b", 0, 11.0), make_row("a", 0, 20.0)],
+        [make_row("b", 0, 21.0)],
+    ):
+        append_in_child(tmp_path, rows)
+    unlink, removed = Path.unlink, 0
+
+    def dies(path: Path, missing_ok: bool = False) -> None:
+        nonlocal removed
+        if path.suffix == ".csv" and "merging" in path.parts:
+            if removed == 3 - survivors:
+                raise KeyboardInterrupt
+            removed += 1
+        unlink(path, missing_ok=missing_ok)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", dies)
+        if survivors:
+            with pytest.raises(KeyboardInterrupt):
+                RowStore(tmp_path).compact(publish=publish_rows)
+        else:
+            RowStore(tmp_path).compact(publish=publish_rows)
+    for _ in range(2):  # as it was left, and after the next compaction
+        found = {row["id"]: float(row["paper/test/acc"]) for row in RowStore(tmp_path).read("sbm")}
+        assert found == {"a": 20.0, "b": 21.0}
+        RowStore(tmp_path).compact(publish=publish_rows)
+    assert list((tmp_path / "local" / "merging").iterdir()) == []

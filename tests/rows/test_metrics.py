@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from lpgnn.errors import InputError
-from lpgnn.rows import DEFAULT_METRICS, evaluate
+from lpgnn.rows import (
+    DEFAULT_METRICS,
+    check_metrics,
+    evaluate,
+    metric_sources,
+    recorded_source,
+)
 from lpgnn.rows.metrics import accuracy, balanced_accuracy, macro_f1, needs_probabilities
 
 # Classes 0, 1, 2 of 3, 2, 1 nodes:  hits 2, 1, 0.
@@ -127,3 +133,21 @@ def test_bad_metrics(name: str, target: str, message: str) -> None:
 def test_a_metric_may_be_undefined() -> None:
     own = {"mine": f"{__name__}.undefined"}
     assert math.isnan(evaluate(own, LABELS, PREDICTIONS, None, LABELS >= 0)["mine"])
+
+
+def test_a_metric_is_recorded_unless_it_is_the_default_of_its_name() -> None:
+    assert metric_sources(DEFAULT_METRICS) == {}
+    other = {"acc": "lpgnn.rows.metrics.macro_f1", "best": "lpgnn.rows.metrics.accuracy"}
+    assert metric_sources(other) == other  # lpgnn's own have no digest
+    row = {"options": '{"metrics.best": "lpgnn.rows.metrics.accuracy"}'}
+    assert recorded_source(row, "best") == "lpgnn.rows.metrics.accuracy"
+    assert recorded_source(row, "acc") == ""
+    assert recorded_source({"options": ""}, "acc") == ""
+
+
+def test_names_and_paths_are_checked_before_the_work() -> None:
+    check_metrics(DEFAULT_METRICS)
+    with pytest.raises(InputError, match=r"metrics.a-b=x.y: a metric's name has letters"):
+        check_metrics({"a-b": "x.y"})
+    with pytest.raises(InputError, match=r"metrics.mine=no.such: must be an importable"):
+        check_metrics({"mine": "no.such"})

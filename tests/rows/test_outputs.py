@@ -20,7 +20,7 @@ def test_predictions_with_probabilities(tmp_path: Path) -> None:
     save_predictions(path, torch.tensor([1, 0, 1]), probabilities)
     assert path == tmp_path / "local" / "runs" / "0123abcd" / "7" / "predictions.csv"
     header, *lines = read(path)
-    assert header == ["node", "label", "p_0", "p_1"]
+    assert header == ["node", "predicted", "p_0", "p_1"]
     assert [line[:2] for line in lines] == [["0", "1"], ["1", "0"], ["2", "1"]]
     again = torch.tensor([[float(value) for value in line[2:]] for line in lines])
     assert torch.equal(again, probabilities)
@@ -29,7 +29,7 @@ def test_predictions_with_probabilities(tmp_path: Path) -> None:
 
 def test_predictions_without_probabilities(tmp_path: Path) -> None:
     save_predictions(tmp_path / "p.csv", torch.tensor([2, 0]), None)
-    assert read(tmp_path / "p.csv") == [["node", "label"], ["0", "2"], ["1", "0"]]
+    assert read(tmp_path / "p.csv") == [["node", "predicted"], ["0", "2"], ["1", "0"]]
 
 
 def test_probabilities_of_another_number_of_nodes_are_refused(tmp_path: Path) -> None:

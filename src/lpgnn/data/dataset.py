@@ -185,13 +185,17 @@ class InMemory(Dataset):
 def dataset_from_target(target: str, options: Mapping[str, Any]) -> Dataset:
     """Build the dataset behind ``_target_``: a Dataset's class, or a function that loads a graph.
 
-    A function's option ``name`` is the dataset's name and is not passed on.
+    An option ``name`` is the dataset's name and is not passed on.
     """
     found = import_target(TARGET_SETTING, target)
-    if inspect.isclass(found) and issubclass(found, Dataset):
-        return construct("dataset", found, options)
     arguments = {str(key): value for key, value in options.items()}
     label = arguments.pop("name", None)
+    if inspect.isclass(found) and issubclass(found, Dataset):
+        dataset = construct("dataset", found, arguments)
+        if label is not None:  # two graphs of one class need two names
+            object.__setattr__(dataset, "name", str(label))
+            _check_name(dataset.name)
+        return dataset
     return FunctionDataset(
         target, tuple(sorted(arguments.items())), "" if label is None else str(label)
     )

@@ -48,8 +48,8 @@ class Drop(NetworkLearner):
         return self.steps or 0
 
     def canonical(self, *, labels_are_exact: bool) -> Learner:
-        # Without a step it is forward correction.
-        if self.steps == 0:
+        # Without a step it is forward correction; what a subclass is, we cannot know.
+        if self.steps == 0 and type(self) is Drop:
             plain = ForwardCorrection(refit=self.refit)
             return plain.canonical(labels_are_exact=labels_are_exact)
         return self

@@ -21,5 +21,7 @@ class ForwardCorrection(NetworkLearner):
         return batch.train_mean(batch.surprise(logits))
 
     def canonical(self, *, labels_are_exact: bool) -> Learner:
-        # Without label noise there is nothing to correct.
-        return CrossEntropy(refit=self.refit) if labels_are_exact else self
+        # Without label noise there is nothing to correct; what a subclass is, we cannot know.
+        if labels_are_exact and type(self) is ForwardCorrection:
+            return CrossEntropy(refit=self.refit)
+        return self

@@ -12,7 +12,7 @@ from lpgnn.components import Component
 from lpgnn.models import Backbone, Network, Shape, Weights
 from lpgnn.privacy import Collected
 from lpgnn.propagation import Filter, PreparedGraph, PropagatedFeatures
-from lpgnn.randomness import Streams
+from lpgnn.randomness import ServerStreams
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Run:
     """One of the runs that train side by side: what was collected, and what is its own."""
 
     collected: Collected  # in the node order of the server's graph
-    streams: Streams
+    streams: ServerStreams
     learning_rate: float = 0.0
     weight_decay: float = 0.0
     dropout: float = 0.0

@@ -11,7 +11,7 @@ from lpgnn.components import before
 from lpgnn.errors import InputError
 from lpgnn.learners.forward_correction import ForwardCorrection
 from lpgnn.learners.label_propagation import Combine, Labels, Walk, check_options, label_scores
-from lpgnn.learners.learner import Learner, Run, Server
+from lpgnn.learners.learner import Run, Server
 from lpgnn.privacy import LabelReports
 from lpgnn.propagation import Aggregator, Operator
 
@@ -43,9 +43,6 @@ class Residual(ForwardCorrection):
         whole = isinstance(self.smooth, int) and not isinstance(self.smooth, bool)
         if not whole or self.smooth < 0:
             raise InputError("smooth", self.smooth, "must be a whole number >= 0")
-
-    def canonical(self, *, labels_are_exact: bool) -> Learner:
-        return self
 
     def prior(self, runs: Sequence[Run], server: Server) -> Tensor:
         operator = server.graph.kprop(self.aggregator)

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import torch
 
+from lpgnn.privacy.label_mechanism import ClassMechanism
 from lpgnn.privacy.laplace import Laplace
 from lpgnn.privacy.mechanism import BitMechanism, FeatureMechanism
-from lpgnn.privacy.randomized_response import RandomizedResponse
 
 Input = TypeVar("Input")
 Output = TypeVar("Output", bound=Hashable)
@@ -61,10 +61,10 @@ def bit_outputs(mechanism: BitMechanism, x: Sequence[float]) -> dict[tuple[int, 
     return table
 
 
-def label_outputs(response: RandomizedResponse, label: int) -> dict[int, float]:
-    """log p(y' | y) of randomized response for every y'."""
-    keep, flip = math.log(response.keep_probability()), math.log(response.flip_probability())
-    return {y: keep if y == label else flip for y in range(response.num_classes)}
+def label_outputs(mechanism: ClassMechanism, label: int) -> dict[int, float]:
+    """log p(report | label) of a mechanism that reports a class, for every class."""
+    row = mechanism.transition()[label].tolist()
+    return {k: math.log(p) for k, p in enumerate(row) if p > 0}
 
 
 def laplace_outputs(mechanism: Laplace, x: Sequence[float]) -> dict[Vector, float]:

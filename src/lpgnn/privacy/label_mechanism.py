@@ -65,6 +65,9 @@ class LabelMechanism(Component, ABC):
         top = p == p.max(dim=1, keepdim=True).values
         return (top * torch.rand(p.shape, dtype=torch.float64, generator=generator)).argmax(1)
 
+    def check_budget(self) -> None:
+        """Refuse to run where more than epsilon would be spent, as far as that is known."""
+
     def parameters(self) -> dict[str, float]:
         """The public numbers the mechanism runs with, for the plan of a run."""
         return {}
@@ -77,6 +80,7 @@ class LabelMechanism(Component, ABC):
         if bool(((own < 0) | (own >= self.num_classes)).any()):
             found = f"{int(own.min())}..{int(own.max())}"
             raise InputError("labels", found, f"must lie in 0..{self.num_classes - 1}")
+        self.check_budget()
         reports = self.perturb(own, generator=generator)
         classes = torch.full_like(labels, -1)
         classes[labelled] = self.likeliest(reports, generator=generator)
@@ -90,6 +94,13 @@ class LabelMechanism(Component, ABC):
 @dataclass(frozen=True)
 class ClassMechanism(LabelMechanism):
     """A mechanism that reports a class: ``transition()[y, k]`` = p(report = k | label = y)."""
+
+    def check_budget(self) -> None:
+        table = self.transition()
+        spent = float((table.amax(0) / table.amin(0)).log().max())  # inf where a class is ruled out
+        if not spent <= self.epsilon * (1 + 1e-9) + 1e-12:
+            allowed = f"must spend no more than y_eps={self.epsilon:g}, but spends {spent:.4g}"
+            raise InputError("label_mechanism", self.name, allowed)
 
     def perturb(self, labels: Tensor, *, generator: torch.Generator) -> Tensor:
         """Draw by the inverse distribution function of the label's row.  [n] -> [n]"""
@@ -122,6 +133,9 @@ class ExactLabels(ClassMechanism):
 
     def transition(self) -> Tensor:
         return torch.eye(self.num_classes, dtype=torch.float64)
+
+    def check_budget(self) -> None:
+        """There is none to keep."""
 
     def perturb(self, labels: Tensor, *, generator: torch.Generator) -> Tensor:
         return labels.clone()

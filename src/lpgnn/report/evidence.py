@@ -10,7 +10,7 @@ from lpgnn.config import Configuration
 from lpgnn.errors import InputError
 from lpgnn.report.notation import canonical
 from lpgnn.report.paired import Difference, paired
-from lpgnn.rows import Row, RowStore, Summary, summarise
+from lpgnn.rows import Row, RowStore, Summary, metric_sources, recorded_source, summarise
 from lpgnn.rows.schema import RULES
 
 
@@ -64,9 +64,14 @@ class Cell:
         return sum(row["status"] != "ok" for row in self.rows)
 
     def values(self, selection: str, metric: str = "acc") -> dict[int, float]:
-        """A test metric of each repeat that did not fail; rows without the metric are left out."""
+        """A test metric of each repeat that did not fail; rows without the metric are left out.
+
+        So are rows with an earlier version of it.
+        """
         column = f"{selection}/test/{metric}"
         rows = [row for row in self.rows if row["status"] == "ok" and row.get(column)]
+        source = metric_sources(self.point.settings.metrics).get(metric, "")
+        rows = [row for row in rows if recorded_source(row, metric) == source]
         found = {int(row["repeat"]): float(row[column]) for row in rows}
         return {repeat: value for repeat, value in found.items() if math.isfinite(value)}
 

@@ -116,7 +116,11 @@ def draw_figure(
     name: str, options: Any, results: Results, printed: Mapping[str, Printed], folder: Path
 ) -> bytes | None:
     """Draw a figure to ``<name>.png`` and ``.svg``; return the SVG, None if there is no point."""
-    strips = [_strip(spec, results, printed) for spec in parse_figure(name, options)]
+    # What others have printed are accuracies.
+    strips = [
+        _strip(spec, results, printed if spec.metric == "acc" else {})
+        for spec in parse_figure(name, options)
+    ]
     strips = [strip for strip in strips if strip.placed]
     if not strips:
         return None

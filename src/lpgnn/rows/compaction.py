@@ -1,8 +1,8 @@
 """Merging shards into one sorted file, while writers go on.
 
 A compaction takes a shard by renaming it into ``local/merging``, where readers find it too, merges
-what it has taken, makes the result durable, and only then removes it.  Killed at any point it
-leaves every row in at least one place, and the next compaction goes on.
+what it has taken, makes the result durable, lists what it has merged, and only then removes it.
+Killed at any point it leaves every row in at least one place, and the next compaction goes on.
 """
 
 import contextlib
@@ -66,8 +66,9 @@ def compact_dataset(layout: Layout, dataset: str, *, publish: bool) -> Compacted
     """Merge the shards of a dataset; None if there is nothing to merge."""
     compacted, published = layout.compacted(dataset), layout.published(dataset)
     target = published if publish else compacted
-    for path in (compacted, published):
+    for path in (compacted, published, layout.merged_list(dataset)):
         remove_temporary_files(path)
+    _remove_merged(layout, dataset)
     _take_shards(layout, dataset)
     files = [
         _read(path, level)
@@ -89,10 +90,14 @@ def compact_dataset(layout: Layout, dataset: str, *, publish: bool) -> Compacted
         lines = (_line(entry, columns) for entry in entries)
         write_atomically(target, "\n".join([csv_line(columns), *lines]) + "\n")
         sync_folder(Path(os.path.realpath(target)).parent)
-    for file in sources:
-        # A writer that had the shard open may just have added to it: leave it to the next time.
-        if Signature.of(file.path) == file.signature:
-            file.path.unlink()
+    # A writer that had a shard open when it was taken may just have added to it: then all of them
+    # stay for the next time.  Removed one by one, the files would give back rows that newer ones,
+    # now gone, had replaced: so what is merged is listed first, and no longer counts.
+    if all(Signature.of(file.path) == file.signature for file in sources):
+        names = [str(file.path.relative_to(layout.local)) for file in sources]
+        write_atomically(layout.merged_list(dataset), "".join(f"{name}\n" for name in names))
+        sync_folder(layout.merging)
+        _remove_merged(layout, dataset)
     merged = RowIndex(entry for file in sources for entry in file.entries)
     set_aside = sum(len(file.bad) for file in files)
     return Compacted(dataset, target, len(merged.entries()), len(entries), set_aside)
@@ -102,6 +107,13 @@ def _line(entry: Entry, columns: tuple[str, ...]) -> str:
     if entry.columns == columns:
         return entry.line
     return csv_line(as_cells(entry.row(), columns))
+
+
+def _remove_merged(layout: Layout, dataset: str) -> None:
+    """Remove what has been merged; a compaction that was killed in the middle is finished."""
+    for path in layout.merged_files(dataset):
+        path.unlink(missing_ok=True)
+    layout.merged_list(dataset).unlink(missing_ok=True)
 
 
 def _take_shards(layout: Layout, dataset: str) -> None:

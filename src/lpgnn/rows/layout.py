@@ -48,16 +48,30 @@ class Layout:
     def files(self, dataset: str) -> Iterator[tuple[Path, Level]]:
         """The files that may hold rows of a dataset, in the order that misses no row."""
         check_name(dataset)
+        merged = self.merged_files(dataset)
         for folder in (self.shards, self.merging):
             for name in _csv_names(folder):
-                if _dataset_of_shard(name) == dataset:
+                if _dataset_of_shard(name) == dataset and folder / name not in merged:
                     yield folder / name, Level.SHARD
         for path, level in (
             (self.compacted(dataset), Level.COMPACTED),
             (self.published(dataset), Level.PUBLISHED),
         ):
-            if os.path.exists(path):  # Path.exists raises where the folder is closed to us
+            # Path.exists raises where the folder is closed to us
+            if os.path.exists(path) and path not in merged:
                 yield path, level
+
+    def merged_list(self, dataset: str) -> Path:
+        """Names the files whose rows a compaction has merged and is about to remove."""
+        return self.merging / f"{check_name(dataset)}.merged"
+
+    def merged_files(self, dataset: str) -> set[Path]:
+        """Files that no longer count: what is left of them may be older than what they gave."""
+        try:
+            names = self.merged_list(dataset).read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return set()
+        return {self.local / name for name in names}
 
     def datasets(self) -> list[str]:
         shards = (*_csv_names(self.shards), *_csv_names(self.merging))

@@ -4,12 +4,13 @@ A metric is a function ``metric(labels, predictions, probabilities) -> float`` o
 labels and predictions are integers [n], probabilities [n, c] or None.  Shares are in per cent.
 """
 
+import json
 import re
 from collections.abc import Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-from lpgnn.components import import_target, source_digest
+from lpgnn.components import import_target, target_digest
 from lpgnn.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,6 +27,15 @@ DEFAULT_METRICS = {
 }
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # becomes part of a column's name
+
+
+def check_metrics(metrics: Mapping[str, str]) -> None:
+    """Find a wrong name or an import path that leads nowhere before the work, not after it."""
+    for name, target in metrics.items():
+        if not _NAME.fullmatch(str(name)):
+            allowed = "a metric's name has letters, digits and _ only"
+            raise InputError(f"metrics.{name}", target, allowed)
+        import_target(f"metrics.{name}", target)
 
 
 def accuracy(labels: "Labels", predictions: "Labels", probabilities: "Probabilities") -> float:
@@ -73,11 +83,10 @@ def evaluate(
         raise InputError("metrics", ", ".join(metrics), "need at least one test node")
     arguments = [_array(labels)[mask], _array(predictions)[mask]]
     chances = None if probabilities is None else _array(probabilities)[mask]
+    check_metrics(metrics)
     found = {}
     for name, target in metrics.items():
         setting = f"metrics.{name}"
-        if not _NAME.fullmatch(name):
-            raise InputError(setting, target, "a metric's name has letters, digits and _ only")
         metric = import_target(setting, target)
         try:
             value = metric(*arguments, chances)
@@ -91,20 +100,22 @@ def evaluate(
 
 
 def metric_sources(metrics: Mapping[str, str]) -> dict[str, str]:
-    """Import path and source digest of every metric from outside the package."""
-    sources = {}
-    for name, target in metrics.items():
-        if digest := source_digest(import_target(f"metrics.{name}", target)):
-            sources[name] = f"{target} {digest}"
-    return sources
+    """Import path and source digest of every metric that is not the default of its name."""
+    return {
+        name: f"{target} {target_digest(target)}".rstrip()
+        for name, target in metrics.items()
+        if target != DEFAULT_METRICS.get(name)
+    }
+
+
+def recorded_source(row: Mapping[str, str], metric: str) -> str:
+    """The source of a metric when a row was computed; empty for the default of its name."""
+    return str(json.loads(row["options"] or "{}").get(f"metrics.{metric}", ""))
 
 
 def needs_probabilities(metrics: Mapping[str, str]) -> bool:
-    """Whether a metric says, by an attribute of this name, that it needs the probabilities."""
-    return any(
-        getattr(import_target(f"metrics.{name}", target), "needs_probabilities", False)
-        for name, target in metrics.items()
-    )
+    """Whether a metric may look at the probabilities: any but those that come with lpgnn."""
+    return any(target not in DEFAULT_METRICS.values() for target in metrics.values())
 
 
 def _array(values: Any) -> "NDArray[Any]":

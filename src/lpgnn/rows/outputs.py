@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def save_predictions(path: Path, predictions: "Tensor", probabilities: "Tensor | None") -> None:
-    """Write ``node,label,p_0,...``: a line for each node.  predictions: [N]; probabilities: [N, c]
+    """Write ``node,predicted,p_0,...``, a line for each node.  [N], [N, c]
 
     Floats are written with the digits that give them back exactly.
     """
     lines = [str(label) for label in predictions.tolist()]
-    header = "node,label"
+    header = "node,predicted"
     if probabilities is not None:
         header += "".join(f",p_{number}" for number in range(probabilities.shape[1]))
         texts = probabilities.detach().cpu().numpy().astype(str)

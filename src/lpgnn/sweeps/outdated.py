@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from lpgnn.config import KINDS
-from lpgnn.rows import Row, RowStore
-from lpgnn.sweeps.tasks import Part, recorded_source
+from lpgnn.rows import Row, RowStore, recorded_source
+from lpgnn.sweeps.tasks import Part
 
 
 def outdated_rows(
-    work: Sequence[Part], store: RowStore, metric: str = "acc", metric_source: str = ""
+    work: Sequence[Part], store: RowStore, sources: Mapping[str, str] | None = None
 ) -> Counter[str]:
     """Reasons, with the number of rows that each puts aside.
 
     Such rows agree with a wanted run in every name and value, and differ in what is behind them:
-    the graph, the source of a component, or that of the metric.
+    the graph, the source of a component, or that of a metric.  sources: of the wanted metrics
     """
     reasons: Counter[str] = Counter()
     by_dataset: dict[str, dict[tuple[str, ...], list[Row]]] = {}
@@ -32,9 +32,12 @@ def outdated_rows(
             if row["id"] != configuration.identity:
                 reason = _what_changed(row, columns)
             else:
-                recorded = recorded_source(row, metric)
-                is_stale = int(row["repeat"]) in missing and recorded not in ("", metric_source)
-                reason = f"the source of metrics.{metric} has changed" if is_stale else ""
+                stale = [
+                    name
+                    for name, source in (sources or {}).items()
+                    if recorded_source(row, name) not in ("", source)
+                ]
+                reason = f"the source of metrics.{stale[0]} has changed" if stale else ""
             if reason:
                 reasons[reason] += 1
     return reasons
@@ -49,9 +52,11 @@ def _what_changed(row: Mapping[str, str], columns: Mapping[str, str]) -> str:
     """What a row was computed from that is different now; empty for any other difference."""
     before, now = (_options(one["options"]) for one in (row, columns))
     changed = {key for key in before.keys() | now.keys() if before.get(key) != now.get(key)}
-    if any(not key.endswith(".source") for key in changed):
+    # A component whose source has changed may have other options now.
+    edited = {key.removesuffix(".source") for key in changed if key.endswith(".source")}
+    if any(key.partition(".")[0] not in edited for key in changed):
         return ""
-    sources = [f"the source of {key.removesuffix('.source')} has changed" for key in changed]
+    sources = [f"the source of {kind} has changed" for kind in edited]
     if row["fingerprint"] != columns["fingerprint"]:
         found = f"{row['fingerprint']}, now {columns['fingerprint']}"
         sources.append(f"{columns['dataset']} was another graph (fingerprint {found})")

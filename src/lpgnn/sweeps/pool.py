@@ -6,6 +6,7 @@ death of the parent; the parent only hands out work, costly work first, and show
 """
 
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
@@ -61,8 +62,19 @@ class Worker:
             prepared,
             measures=self.execution.measures,
             on_epoch=on_epoch,
-            on_rows=lambda rows: self.store.append(dataset.name, rows),
+            on_rows=lambda rows: self.store.append(dataset.name, map(self._with_metrics, rows)),
         )
+
+    def _with_metrics(self, row: dict[str, Any]) -> dict[str, Any]:
+        """A row with the other metrics that an earlier row of the same run has."""
+        earlier = self.store.finished(row["dataset"], row["id"]).get(row["repeat"], {})
+        kept = {k: v for k, v in earlier.items() if "/test/" in k and v and k not in row}
+        if not kept:
+            return row
+        names = {f"metrics.{column.rpartition('/')[2]}" for column in kept}
+        sources = {k: v for k, v in json.loads(earlier["options"]).items() if k in names}
+        options = json.loads(row["options"]) | sources
+        return row | kept | {"options": json.dumps(options, sort_keys=True)}
 
     def _graph(self, task: Task) -> tuple[Graph, PreparedGraph]:
         """The graph of a task; a sweep seldom returns to an earlier one, so only one is kept."""

@@ -1,8 +1,7 @@
 """Tasks: the open work of a sweep, cut into runs that train side by side."""
 
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from lpgnn.config import Configuration
 from lpgnn.engine import Measures, Member, output_files
 from lpgnn.errors import InputError
 from lpgnn.learners import RULES
-from lpgnn.rows import Row, RowStore
+from lpgnn.rows import RowStore, recorded_source
 from lpgnn.sweeps.costs import CostModel
 
 # Beyond so many runs side by side a CPU gains nothing, and rows come later; a GPU does.
@@ -80,33 +79,30 @@ def missing_repeats(
     store: RowStore,
     *,
     metric: str = "acc",
-    metric_source: str = "",
+    sources: Mapping[str, str] | None = None,
     save: Sequence[str] = (),
     force: bool = False,
 ) -> tuple[int, ...]:
     """The repeats that the store does not hold, or not with this metric or these files.
 
-    metric_source: of a metric from outside the package, as ``rows.metric_sources`` has it
+    sources: of metrics that are not the defaults, which are wanted as well (``metric_sources``)
     """
     identity = configuration.identity
     done = {} if force else store.finished(configuration.dataset.name, identity)
-    columns, files = [f"{rule}/test/{metric}" for rule in RULES], output_files(save)
+    wanted = {metric: "", **(sources or {})}
+    columns = [f"{rule}/test/{name}" for rule in RULES for name in wanted]
+    files = output_files(save)
 
     def is_done(repeat: int) -> bool:
         folder = store.run_folder(identity, repeat)
         return (
             repeat in done
             and all(done[repeat].get(column) for column in columns)
-            and recorded_source(done[repeat], metric) == metric_source
+            and all(recorded_source(done[repeat], name) == s for name, s in wanted.items())
             and all((folder / name).is_file() for name in files)
         )
 
     return tuple(repeat for repeat in range(repeats) if not is_done(repeat))
-
-
-def recorded_source(row: Row, metric: str) -> str:
-    """The source of a metric when a row was computed; empty for the package's own."""
-    return str(json.loads(row["options"] or "{}").get(f"metrics.{metric}", ""))
 
 
 def plan_tasks(
