@@ -5,6 +5,10 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+# The identity of a run on one of torch-geometric's networks imports it, and its first import warns:
+# whichever test came first would fail.
+import models.pyg  # noqa: F401
+
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:

@@ -9,7 +9,7 @@ from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.kernels import Backend
 from lpgnn.privacy import Collected, FeatureReports, RandomizedResponse
-from lpgnn.propagation import PreparedGraph, reorder
+from lpgnn.propagation import PreparedGraph
 from lpgnn.propagation import prepared as prepared_module
 from lpgnn.propagation.reorder import cache_order, reorder_topology
 
@@ -102,7 +102,7 @@ def test_everything_collected_moves_with_its_node(
     before = collected(CsrMatrix.from_dense(dense) if sparse else dense)
     graph = shuffled(backend, monkeypatch)
     order = graph.order
-    after = reorder(before, graph)
+    after = before.reordered(graph.topology, graph.order)
     assert after.topology is graph.topology
     assert before.features is not None
     assert after.features is not None

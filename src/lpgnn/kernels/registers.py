@@ -256,7 +256,7 @@ def exp_or_scale(context: Any, a: Any, positive: Any, negative: Any) -> Any:
         series = constant(1 / math.factorial(7))
         for degree in range(6, -1, -1):
             series = times_plus(series, r, constant(1 / math.factorial(degree)))
-        # What is no number has no exponent: any will do, the series carries it on.
+        # NaN has no exponent: any will do, since the series propagates it.
         number = builder.select(builder.fcmp_ordered("ord", n, n), n, constant(0.0))
         exponent = builder.add(builder.fptosi(number, whole), ir.Constant(whole, [127] * LANES))
         power = builder.bitcast(builder.shl(exponent, ir.Constant(whole, [23] * LANES)), VECTOR)

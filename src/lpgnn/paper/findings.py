@@ -215,7 +215,7 @@ class Findings:
     def hours(self) -> Grid:
         """Core-hours behind the rows of the paper's graphs: its own experiments, and all others.
 
-        Runs on other graphs do not change what is said of the paper's.
+        Runs on other graphs are not counted.
         """
         wanted = {cell.identity for cell in self._cells[0]}
         spent: dict[str, list[float]] = {}

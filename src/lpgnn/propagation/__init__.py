@@ -10,4 +10,3 @@ from lpgnn.propagation.filters import NonlinearFilter as NonlinearFilter
 from lpgnn.propagation.operators import Aggregator as Aggregator
 from lpgnn.propagation.operators import Operator as Operator
 from lpgnn.propagation.prepared import PreparedGraph as PreparedGraph
-from lpgnn.propagation.prepared import reorder as reorder

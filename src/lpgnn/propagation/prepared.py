@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 
 from lpgnn.data.graph import Topology
 from lpgnn.kernels import Backend
-from lpgnn.privacy.reports import Collected
 from lpgnn.propagation.attention_pattern import AttentionPattern
 from lpgnn.propagation.operators import Aggregator, Operator, aggregation, with_self_loops
 from lpgnn.propagation.reorder import cache_order, reorder_topology
@@ -62,8 +61,3 @@ class PreparedGraph:
             return AttentionPattern.from_topology(self.topology, self.backend)
 
         return self.once("attention", build)
-
-
-def reorder(collected: Collected, prepared: PreparedGraph) -> Collected:
-    """What was collected, in the order of the prepared graph, whose topology runs share."""
-    return collected.reordered(prepared.topology, prepared.order)

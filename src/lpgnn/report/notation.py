@@ -20,7 +20,7 @@ _TEX_SPECIAL = {
 
 
 def canonical(value: object) -> str:
-    """A value as keys spell it: 1, 1.0 and "1" are all "1"; what is no number stays."""
+    """A value as keys spell it: 1, 1.0 and "1" are all "1"; anything but a number is kept."""
     text = str(value)
     number = as_number(text)
     if number is None or math.isnan(number):

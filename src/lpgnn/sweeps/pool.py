@@ -142,7 +142,8 @@ class WorkerPool:
     def run(self, waiting: list[int], workers: int) -> list[int]:
         """Take tasks from ``waiting`` until it is empty or the pool breaks; return what was lost.
 
-        Only as many tasks as workers are handed out: what waits can be told from what died.
+        No more tasks are handed out than there are workers, so a waiting task is never mistaken for
+        one whose worker died.
         """
         context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
         events = context.SimpleQueue()
