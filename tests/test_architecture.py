@@ -14,7 +14,7 @@ PACKAGE = Path(lpgnn.__file__).parent
 FOUNDATIONS = ("errors", "components", "randomness", "kernels")
 STATIONS = (
     *("data", "privacy", "propagation", "models", "learners", "rows", "hyperparameters"),
-    *("config", "composition", "engine", "describe", "sweeps", "report", "paper"),
+    *("config", "composition", "provenance", "engine", "describe", "sweeps", "report", "paper"),
 )
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = ("run", "tune", "bench", "compact", "report.__main__")

@@ -308,6 +308,23 @@ def test_a_fixed_split_still_draws_noise_for_each_repeat(graph: Graph) -> None:
     assert not torch.equal(labels[0].classes, labels[1].classes)
 
 
+def test_the_repeats_of_one_collection_differ_in_training_alone(graph: Graph) -> None:
+    configuration = small(split="collection", x_eps=1.0)
+    splits = [split_of(configuration, graph, repeat) for repeat in range(2)]
+    assert torch.equal(splits[0].train, splits[1].train)
+    first, second = (
+        collect_repeat(configuration, graph, split, repeat) for repeat, split in enumerate(splits)
+    )
+    assert torch.equal(first.labels.classes, second.labels.classes)
+    assert first.features is not None
+    assert second.features is not None
+    assert torch.equal(first.features.rectified(), second.features.rectified())
+    rows = run_repeats(configuration, graph, range(2))
+    assert rows[0]["paper/val/loss"] != rows[1]["paper/val/loss"]
+    (usual,) = run_repeats(small(x_eps=1.0), graph, [0])
+    assert rows[0]["paper/val/loss"] == usual["paper/val/loss"]
+
+
 def reorder_module() -> ModuleType:
     """The module, which its package hides behind the function of the same name."""
     return importlib.import_module("lpgnn.propagation.reorder")

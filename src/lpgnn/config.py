@@ -93,7 +93,7 @@ class Settings:
         for name in ("hidden_dim", "repeats"):
             _integer(name, getattr(self, name), at_least=1)
         _integer("seed", self.seed, at_least=0)
-        _one_of("split", self.split, ("random", "fixed"))
+        _one_of("split", self.split, ("random", "fixed", "collection"))
         _one_of("selection", self.selection, tuple(RULES))
         _one_of("kernels", self.kernels, ("auto", "numba", "torch"))
         for name in self.outputs:

@@ -3,12 +3,11 @@
 import contextlib
 import json
 import math
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from lpgnn.kernels import Backend
 from lpgnn.learners import RULES, Outcome, Run, Server
 from lpgnn.privacy import Collected, collect
 from lpgnn.propagation import PreparedGraph
+from lpgnn.provenance import engine_name, git_revision
 from lpgnn.randomness import Streams
 from lpgnn.rows import (
     DEFAULT_METRICS,
@@ -146,7 +146,7 @@ def _runs_together(configuration: Configuration, graph: Graph, prepared: Prepare
 
 def split_of(configuration: Configuration, graph: Graph, repeat: int) -> Split:
     """The split of a repeat: the same for every configuration of a seed."""
-    drawn_for = 0 if configuration.split == "fixed" else repeat
+    drawn_for = repeat if configuration.split == "random" else 0
     generator = Streams(configuration.seed, drawn_for).generator("split")
     return random_split(graph.num_nodes, generator=generator)
 
@@ -154,8 +154,9 @@ def split_of(configuration: Configuration, graph: Graph, repeat: int) -> Split:
 def collect_repeat(
     configuration: Configuration, graph: Graph, split: Split, repeat: int
 ) -> Collected:
-    """What the server gets in one repeat."""
-    c, streams = configuration, Streams(configuration.seed, repeat)
+    """What the server gets in one repeat: the same in all repeats of one collection."""
+    drawn_for = 0 if configuration.split == "collection" else repeat
+    c, streams = configuration, Streams(configuration.seed, drawn_for)
     mechanism, labels = c.mechanism, c.label_mechanism
     return collect(
         graph,
@@ -256,6 +257,7 @@ def _provenance(seconds: float, backend: Backend) -> dict[str, Any]:
         "device": backend.device.type,
         "version": package_version(),
         "science": SCIENCE_VERSION,
+        "engine": engine_name(backend),
         "revision": revision,
         "dirty": dirty,
     }
@@ -279,22 +281,3 @@ def _save(measures: Measures, folder: Path, outcome: Outcome) -> None:
             save_predictions(path, chosen.predictions, p)
         if "weights" in measures.save:
             save_weights(folder / f"weights-{rule}.npz", chosen.weights)
-
-
-@lru_cache(maxsize=1)
-def git_revision() -> tuple[str, bool]:
-    """The revision of the running source and whether it was changed since; empty outside git."""
-    folder = Path(__file__).parent
-
-    def git(*words: str) -> str | None:
-        try:
-            done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True)
-        except OSError:
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    top = git("rev-parse", "--show-toplevel")
-    if top is None or not (Path(top) / "src" / "lpgnn").is_dir():
-        return "", False  # installed, perhaps inside somebody else's repository
-    changed = git("status", "--porcelain", "--", str(folder), str(Path(top) / "conf"))
-    return git("rev-parse", "--short=10", "HEAD") or "", bool(changed)

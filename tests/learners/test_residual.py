@@ -17,7 +17,7 @@ from lpgnn.learners import (
     Run,
     Server,
 )
-from lpgnn.learners.label_propagation import label_scores
+from lpgnn.learners.label_propagation import Labels, label_scores
 from lpgnn.learners.residual import smoothed, with_reports
 from lpgnn.privacy import Collected, RandomizedResponse
 from lpgnn.propagation import KProp
@@ -72,10 +72,12 @@ def test_a_clean_label_is_taken_as_it_is_unless_the_model_excludes_it() -> None:
     assert bool(updated.isfinite().all())
 
 
-def finished(own: Collected, smooth: int, kernels: str = "numba") -> Tensor:
+def finished(
+    own: Collected, smooth: int, kernels: str = "numba", labels: Labels = "train+val"
+) -> Tensor:
     """The last word on some probabilities.  -> [c, N]"""
-    server = server_of(own, kernels)
-    return Residual(smooth=smooth).finish(some_probabilities(), run_of(0, own), server)
+    learner = Residual(smooth=smooth, labels=labels)
+    return learner.finish(some_probabilities(), run_of(0, own), server_of(own, kernels))
 
 
 @both_kernels
@@ -100,6 +102,14 @@ def test_smoothing_by_hand() -> None:
     assert smoothed(p, operator, 0) is p
 
 
+@pytest.mark.parametrize(("labels", "same"), [("train", True), ("train+val", False)])
+def test_validation_reports_are_learnt_from_only_if_asked(labels: Labels, same: bool) -> None:
+    own = collected(y_eps=2.0)
+    changed = with_label_changed(own, own.val_mask)
+    first, second = (finished(one, 4, labels=labels) for one in (own, changed))
+    assert torch.equal(first, second) == same
+
+
 def test_nothing_but_what_the_server_has_is_read() -> None:
     """Masks and reports of features play no part, the private labels do."""
     own = collected()
@@ -108,9 +118,9 @@ def test_nothing_but_what_the_server_has_is_read() -> None:
     assert not torch.equal(finished(with_label_changed(own), 4), before)
 
 
-def with_label_changed(own: Collected) -> Collected:
+def with_label_changed(own: Collected, among: Tensor | None = None) -> Collected:
     sent = own.labels.classes.clone()
-    node = int((sent >= 0).nonzero()[0, 0])
+    node = int(((sent >= 0) if among is None else among).nonzero()[0, 0])
     sent[node] = (sent[node] + 1) % C
     return dataclasses.replace(own, labels=label_reports(sent, own.y_eps, C))
 
@@ -139,8 +149,8 @@ def test_the_network_trains_on_top_of_the_propagated_labels(kernels: str) -> Non
     """Each run builds on its own; smoothing changes predictions and nothing before them."""
     runs = [run_of(r, collected(r, y_eps=2.0)) for r in range(3)]
     spelled_out = trained(OnScores(), runs, kernels)
-    rough = trained(Residual(smooth=0), runs, kernels)
-    smooth = trained(Residual(), runs, kernels)
+    rough = trained(Residual(smooth=0, labels="train+val"), runs, kernels)
+    smooth = trained(Residual(labels="train+val"), runs, kernels)
     moved = 0
     for run, plain, zero, four in zip(runs, spelled_out, rough, smooth, strict=True):
         for name, curve in plain.history.items():
@@ -197,6 +207,8 @@ def test_every_option_matters(kernels: str) -> None:
         Residual(combine="one"),
         Residual(smooth=2),
         Residual(aggregator="mean"),
+        Residual(labels="train+val"),
+        Residual(refit=True),
     ):
         (second,) = trained(other, runs, kernels)
         found = second.selected["paper"].probabilities
@@ -219,6 +231,7 @@ def test_it_learns(kernels: str) -> None:
         ("walk", {"walk": "random"}),
         ("combine", {"combine": "all"}),
         ("aggregator", {"aggregator": "sum"}),
+        ("labels", {"labels": "val"}),
         ("smooth", {"smooth": -1}),
         ("smooth", {"smooth": 1.5}),
         ("smooth", {"smooth": True}),

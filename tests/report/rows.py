@@ -16,6 +16,7 @@ def add_rows(
     *,
     failed: Sequence[int] = (),
     metrics: Mapping[str, Sequence[float]] | None = None,
+    engine: str = "",
 ) -> str:
     """Store a row a value; ``metrics`` are those of the paper rule.  Returns their identity."""
     configuration = settings.resolve(fetch=False)
@@ -31,6 +32,7 @@ def add_rows(
             "released/test/acc": "" if bad else f"{other:.3f}",
             "duration": "1.50",
             "version": "0.1.0",
+            "engine": engine,
             "revision": "0123456789",
             "dirty": False,
         }

@@ -140,3 +140,18 @@ def test_points_that_lack_an_axis_fill_it_only_if_their_name_is_not_on_it(tmp_pa
         *(("", row, column) for row in ("mb", "lp", "Levels") for column in ("0.1", "1"))
     ]
     assert {n.cell.keys.get("y_eps") for n in table.numbers.values() if n.cell} == {None}
+
+
+def test_rows_of_different_engines_are_not_paired(tmp_path: Path) -> None:
+    conf = write_experiment(tmp_path, "both", GRID)
+    learners = ("cross_entropy", "forward")
+    for engine in ("one", "two"):
+        add_rows(tmp_path, run(learner="cross_entropy"), [30.0, 31.0], engine="one")
+        add_rows(tmp_path, run(learner="forward"), [40.0, 41.0], engine=engine)
+        results = Source(tmp_path, "paper", config_dirs=(conf,)).results("both")
+        first, second = (
+            next(c for c in results.cells if c.identity == run(learner=name).resolve().identity)
+            for name in learners
+        )
+        found = results.difference(second, first)
+        assert (found is None) == (engine == "two")

@@ -23,15 +23,15 @@ def test_the_columns_and_their_order() -> None:
         *("options", "fingerprint", "status"),
         *("paper/epoch", "paper/qualified"),
     )
-    assert COLUMNS[-7:] == (
+    assert COLUMNS[-8:] == (
         *("released/test/balanced_acc", "duration", "device", "version"),
-        *("science", "revision", "dirty"),
+        *("science", "engine", "revision", "dirty"),
     )
-    assert len(COLUMNS) == 45 == len(set(COLUMNS))
+    assert len(COLUMNS) == 46 == len(set(COLUMNS))
 
 
 def test_provenance_does_not_hold_science() -> None:
-    assert set(PROVENANCE) == {"duration", "device", "version", "revision", "dirty"}
+    assert set(PROVENANCE) == {"duration", "device", "version", "engine", "revision", "dirty"}
     assert set(PROVENANCE) < set(COLUMNS)
 
 

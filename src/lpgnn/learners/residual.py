@@ -21,7 +21,9 @@ class Residual(ForwardCorrection):
     """The network's logits are added to those of the propagated labels, a node's own left out.
 
     Trained with forward correction.  At the end labelled nodes learn from their own reports, and
-    all probabilities are smoothed over the graph by ``smooth`` lazy steps.
+    all probabilities are smoothed over the graph by ``smooth`` lazy steps.  ``labels``: whose
+    reports are propagated and learnt from at the end; the network itself learns from the training
+    nodes', and with ``refit`` from the validation nodes' as well.
     """
 
     name: ClassVar[str] = "residual"
@@ -36,7 +38,7 @@ class Residual(ForwardCorrection):
     combine: Combine = "stack"
     smooth: int = 4
     aggregator: Aggregator = "gcn"
-    labels: Labels = field(default="train+val", metadata=before("train+val"))
+    labels: Labels = field(default="train", metadata=before("train+val"))
 
     def __post_init__(self) -> None:
         check_options(self.walk, self.combine, self.aggregator, self.labels)
@@ -57,6 +59,9 @@ class Residual(ForwardCorrection):
 
     def finish(self, probabilities: Tensor, run: Run, server: Server) -> Tensor:
         updated = with_reports(probabilities, run.collected.labels)
+        if self.labels == "train":
+            train = run.collected.train_mask.to(probabilities.device)
+            updated = torch.where(train, updated, probabilities)
         return smoothed(updated, server.graph.kprop(self.aggregator), self.smooth)
 
 

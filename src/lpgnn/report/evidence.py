@@ -63,6 +63,11 @@ class Cell:
     def num_failed(self) -> int:
         return sum(row["status"] != "ok" for row in self.rows)
 
+    @cached_property
+    def engines(self) -> dict[int, str]:
+        """What computed each repeat; of rows from before engines were recorded, the revision."""
+        return {int(row["repeat"]): row.get("engine") or row["revision"] for row in self.rows}
+
     def values(self, selection: str, metric: str = "acc") -> dict[int, float]:
         """A test metric of each repeat that did not fail; rows without the metric are left out.
 
@@ -103,8 +108,12 @@ class Results:
         return self._summaries[key]
 
     def difference(self, first: Cell, second: Cell, metric: str = "acc") -> Difference | None:
-        """first - second, paired by repeat."""
-        return paired(first.values(self.selection, metric), second.values(self.selection, metric))
+        """first - second, paired by repeat; None if their rows are of different engines."""
+        values = [cell.values(self.selection, metric) for cell in (first, second)]
+        common = values[0].keys() & values[1].keys()
+        if any(first.engines[repeat] != second.engines[repeat] for repeat in common):
+            return None
+        return paired(*values)
 
 
 @dataclass(frozen=True)

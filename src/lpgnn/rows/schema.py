@@ -27,11 +27,11 @@ SETTINGS = (
 COLUMNS = (
     *("id", "repeat", *SETTINGS, "status"),
     *(f"{rule}/{measure}" for rule in RULES for measure in MEASURES),
-    *("duration", "device", "version", "science", "revision", "dirty"),
+    *("duration", "device", "version", "science", "engine", "revision", "dirty"),
 )
 
 # Where and when a row was computed; two runs of one configuration may differ in these.
-PROVENANCE = ("duration", "device", "version", "revision", "dirty")
+PROVENANCE = ("duration", "device", "version", "engine", "revision", "dirty")
 
 # Without these a file is no table of rows.
 REQUIRED = ("id", "repeat", "status")
