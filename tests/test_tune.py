@@ -15,18 +15,26 @@ from lpgnn.learners import Drop
 from lpgnn.propagation import KProp
 from lpgnn.randomness import derive_generator
 from lpgnn.rows import RowStore
-from lpgnn.tune import GRID, Candidate, Search, main, private_criterion, write_table
+from lpgnn.tune import (
+    GRID,
+    TUNING_SEED,
+    Candidate,
+    Search,
+    main,
+    private_criterion,
+    write_table,
+)
 
 NARROW = (
     *("learning_rate=0.01,0.001", "weight_decay=0.001", "dropout=0,0.5", "filter.steps=0,2"),
-    *("learner.steps=0,2", "x_eps=1,inf", "y_eps=1", "max_epochs=8", "repeats=2", "split=fixed"),
+    *("learner.steps=0,2", "x_eps=1,inf", "y_eps=1", "max_epochs=8", "repeats=2"),
 )
 
 
 def two_sided(data_dir: Path, flip: bool) -> Graph:
-    """A small graph; with ``flip`` every test node of the fixed split has another label."""
+    """A small graph; with ``flip`` every test node of the collection has another label."""
     graph = BlockModel(num_nodes=240, num_classes=3, num_features=60).generate()
-    split = random_split(graph.num_nodes, generator=derive_generator(0, 0, "split"))
+    split = random_split(graph.num_nodes, generator=derive_generator(TUNING_SEED, 0, "split"))
     flipped = torch.where(split.test, (graph.labels + 1) % 3, graph.labels)
     return dataclasses.replace(graph, labels=flipped, fingerprint="flipped") if flip else graph
 
@@ -107,6 +115,7 @@ def test_test_labels_have_no_say(tmp_path: Path, capsys: pytest.CaptureFixture[s
         # 4 rates at 2 pairs of budgets, then 4 pairs of steps for each; repeats=2
         assert len(rows) == 2 * len({row["id"] for row in rows})
         accuracies.append([row["paper/test/acc"] for row in rows])
+        assert {(row["split"], row["seed"]) for row in rows} == {("collection", str(TUNING_SEED))}
     assert tables[0] == tables[1]
     assert accuracies[0] != accuracies[1]  # the flip did reach the evaluator
     # The table is one that lpgnn.run can use, for this graph and by its name alone.
@@ -164,6 +173,7 @@ def test_a_learner_without_steps_has_none_in_its_table(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (["dataset=cora,pubmed"], "must be one graph and one method at a time"),
+        (["split=fixed"], "split=fixed: must be collection"),
         (["dataset=cora", "learner=drop,forward"], "must be one graph and one method at a time"),
         (["dropout=2"], "dropout=2: must be a number in [0, 1)"),
         (["filter.steps=-1"], "filter.steps=-1: must be a whole number >= 0"),
@@ -191,3 +201,12 @@ def test_a_search_on_a_broken_graph_says_so(tmp_path: Path) -> None:
     dataset = {"_target_": "small_run.no_graph"}
     with pytest.raises(InputError, match=r"must return a lpgnn\.Graph"):
         Search(Settings(dataset=dataset, data_dir=tmp_path), dict(GRID)).stage_one()
+
+
+def test_blank_reports_stand_in_the_table_as_raw_ones(tmp_path: Path) -> None:
+    """They are trained as raw ones are: a graph without features can be tuned for others."""
+    words = [*_own_dataset("false"), "feature=blank", "learning_rate=0.01", "weight_decay=0.001"]
+    words += ["dropout=0", "filter.steps=2", "learner.steps=2", "x_eps=1", "y_eps=1"]
+    assert main([*words, "max_epochs=2", "repeats=1", f"results_dir={tmp_path}"]) == 0
+    table = load_table("tuned", tmp_path)
+    assert list(table.training) == ["raw"]

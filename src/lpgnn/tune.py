@@ -4,6 +4,10 @@ Stage one fixes the steps and searches learning rate, weight decay and dropout f
 private and non-private budgets; stage two fixes what was found and searches the steps for every
 pair of budgets.  Candidates are compared by nothing but the validation loss against noisy labels
 (paper, "Learning with private labels"): no clean label plays a part.
+
+A server has one collection to tune on.  So all candidates learn from the same split and the same
+reports, drawn from a seed that no result is reported for, and repeats differ only in their initial
+weights and dropout.  The labels of that split's test nodes are not even collected.
 """
 
 import argparse
@@ -29,6 +33,9 @@ from lpgnn.sweeps import (
     plan_tasks,
     run_tasks,
 )
+
+# The seed of the collection: reported results have small seeds, from 0 on.
+TUNING_SEED = 1000
 
 X_BUDGETS = (0.01, 0.1, 1.0, 2.0, 3.0, math.inf)
 Y_BUDGETS = (0.5, 1.0, 2.0, 3.0, math.inf)
@@ -176,7 +183,7 @@ def write_table(
     import yaml
 
     table: dict[str, Any] = yaml.safe_load(path.read_text()) if path.is_file() else {}
-    table["source"] = "lpgnn.tune, by private validation loss"
+    table["source"] = "lpgnn.tune, by private validation loss on one collection"
     by_x = table.setdefault("training", {}).setdefault(feature, {})
     for (x, y), best in training.items():
         by_y = by_x.setdefault("inf" if math.isinf(x) else "finite", {})
@@ -194,8 +201,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python -m lpgnn.tune",
         description="Search hyper-parameters by private validation loss (the paper's two stages).",
         epilog="Overrides as for lpgnn.run; comma-separated values of learning_rate, weight_decay, "
-        "dropout, filter.steps, learner.steps, x_eps or y_eps narrow the search. repeats defaults "
-        "to 3.",
+        "dropout, filter.steps, learner.steps, x_eps or y_eps narrow the search. All candidates "
+        f"share one collection, that of seed={TUNING_SEED} by default, and are trained repeats=3 "
+        "times each from other initial weights.",
     )
     parser.add_argument("--workers", type=int, help="processes (default: one per core)")
     parser.add_argument("--table", type=Path, help=f"to write (default: RESULTS_DIR/{TUNED_FILE})")
@@ -227,12 +235,17 @@ def tune(
     searched = {*GRID, "x_eps", "y_eps"}
     # What is searched is taken out of the settings, so that it stays open there.
     fixed = [text for text in overrides if text.split("=", 1)[0].lstrip("+") not in searched]
-    if "repeats" not in given:
-        fixed.append("repeats=3")
+    fixed += [
+        f"{name}={value}"
+        for name, value in (("repeats", 3), ("seed", TUNING_SEED), ("split", "collection"))
+        if name not in given
+    ]
     points = expand(fixed, multirun=True, config_dirs=config_dirs)
     if len(points) > 1:
         raise InputError("overrides", " ".join(fixed), "must be one graph and one method at a time")
     base = points[0].settings
+    if base.split != "collection":
+        raise InputError("split", base.split, "must be collection: a server tunes on one")
     learner: Any = base.component("learner")
     if not learner.uses_network:
         raise InputError("learner", learner.name, "has nothing to tune: it trains no network")
@@ -261,7 +274,10 @@ def tune(
     path = table or base.results_path / TUNED_FILE
     dataset: Any = base.component("dataset")
     graph = dataset.tuned_as or dataset.name
-    write_table(path, graph, base.component("feature").name, training, steps)
+    feature: Any = base.component("feature")
+    # Blank reports are trained as raw ones are.
+    kind = "raw" if feature.spends_budget else feature.name
+    write_table(path, graph, kind, training, steps)
     for (x, y), best in (*training.items(), *steps.items()):
         shown = " ".join(f"{name}={value:g}" for name, value in best.values.items())
         print(f"x_eps={x:g} y_eps={y:g}: {shown}")
