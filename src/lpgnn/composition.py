@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lpgnn.config import KINDS, Settings
 from lpgnn.errors import InputError
@@ -20,7 +20,7 @@ from lpgnn.hyperparameters import conf_dir
 # Keys of a grid's member that are no settings: its name in tables, and whether it is a control.
 _MEMBER_KEYS = ("label", "control")
 # Keys of an experiment's file that are no settings.
-_EXPERIMENT_KEYS = ("title", "grid", "tables", "figures")
+_EXPERIMENT_KEYS = ("title", "grid", "tables", "figures", "interval")
 _INFINITE = ("inf", ".inf", "+inf")
 _FOLDERS = ("data_dir", "results_dir")
 
@@ -44,6 +44,7 @@ class Experiment:
     grid: tuple[Mapping[str, Any], ...]
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    interval: Literal["percentile", "t"] = "percentile"  # of its means: the paper's, or Student's
 
 
 def expand(
@@ -216,6 +217,9 @@ class _Composer:
         grid = config.get("grid") or []
         if not isinstance(grid, list) or not all(isinstance(member, dict) for member in grid):
             raise InputError(f"experiment={name} grid", grid, "must be a list of mappings")
+        interval = config.get("interval", "percentile")
+        if interval not in ("percentile", "t"):
+            raise InputError(f"experiment={name} interval", interval, "must be percentile or t")
         for shown in ("tables", "figures"):
             _check_shown(f"experiment={name} {shown}", config.get(shown) or {})
         return Experiment(
@@ -224,6 +228,7 @@ class _Composer:
             tuple(grid),
             config.get("tables") or {},
             config.get("figures") or {},
+            interval,
         )
 
     def known_choice(self, group: str, value: str) -> str:

@@ -1,14 +1,20 @@
 import csv
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from lpgnn.paper.comparison import (
     Verdict,
     compare,
     compared_grid,
     judge,
+    root_sum_square,
+    stricter_rules,
     verdict_counts,
+    welch_p,
     write_comparison,
 )
 from lpgnn.paper.findings import PAPER_TABLES
@@ -90,6 +96,8 @@ def test_comparison_file(paper: Paper, tmp_path: Path) -> None:
         "count": "10",
         "difference": "1.0000",
         "verdict": "within both CIs",
+        "within_root_sum_square": "true",
+        "welch_p": f"{stats.t.sf(1 / (3.3 / 1.959964 * math.sqrt(10 / 9)), 9) * 2:.4f}",
         "mean_released": "60.0000",
         "ci_released": "0.0000",
         "difference_released": "14.2000",
@@ -121,4 +129,37 @@ def test_the_other_rule_takes_the_extra_columns(paper: Paper, tmp_path: Path) ->
     write_comparison(judged, "released", tmp_path)
     header, first = (tmp_path / "comparison.csv").read_text().splitlines()[:2]
     assert "mean_paper,ci_paper,difference_paper,verdict_paper" in header
-    assert "60.0000,0.0000,10,14.2000,above,46.8000" in first
+    assert "60.0000,0.0000,10,14.2000,above,false,0.0000,46.8000" in first
+
+
+def test_welchs_test_is_scipys_on_the_samples_behind_the_intervals() -> None:
+    """A printed interval stands for a sample; take one whose interval has that width."""
+    rng = np.random.default_rng(5)
+    ours, theirs = rng.normal(80, 2, 10), rng.normal(78, 1, 10)
+    half_width = 1.959964 * theirs.std() / math.sqrt(10)
+    printed = Printed(float(theirs.mean()), half_width)
+    expected = stats.ttest_ind(ours, theirs, equal_var=False).pvalue
+    assert welch_p(printed, ours.tolist()) == pytest.approx(expected, rel=1e-6)
+    assert welch_p(Printed(80.0, 0.0), [80.0] * 10) == 1.0
+    assert welch_p(Printed(80.0, 0.0), [81.0] * 10) == 0.0
+
+
+def test_the_root_of_the_sum_of_squares_is_the_stricter_rule() -> None:
+    printed = Printed(80.0, 3.0)
+    assert root_sum_square(printed, Summary(85.0, 4.0, 10))
+    assert not root_sum_square(printed, Summary(85.1, 4.0, 10))
+    assert judge(printed, Summary(85.1, 4.0, 10)) is Verdict.WITHIN_CIS
+
+
+def test_stricter_rules_count_cells_and_distinct_computations(paper: Paper, tmp_path: Path) -> None:
+    # MB at (1, 1) stands in two tables, as 69.3 ± 1.2 in both.
+    both = paper.cell("denoising", "cora", "1", "drop").point.settings
+    add_rows(tmp_path, both, [69.0, 69.6] * 5)
+    far = paper.cell("mechanisms", "cora", "1b", "0.01").point.settings
+    add_rows(tmp_path, far, [60.0, 61.0] * 5)
+    found = Paper(tmp_path)
+    text = stricter_rules(compare(found.table(name) for name in PAPER_TABLES))
+    assert "over the 3 computed cells" in text
+    assert "The cells are 2 distinct computations." in text
+    assert "2 lie within the root" in text
+    assert "Welch's t test keeps 2 at 5 %, and 2 after Holm's correction for 3 tests" in text

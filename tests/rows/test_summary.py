@@ -2,9 +2,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.stats import bootstrap
 
 from lpgnn.rows import Summary, summarise
+from lpgnn.rows.summary import percentile_interval, t_half_width
 
 
 @pytest.mark.parametrize(
@@ -72,3 +74,25 @@ def test_the_same_rows_give_the_same_summary() -> None:
 
 def test_a_summary_reads_like_the_papers_table() -> None:
     assert str(Summary(68.24, 1.26, 10)) == "68.2 ± 1.3"
+
+
+def test_students_interval_equals_scipys() -> None:
+    values = [68.2, 67.1, 69.9, 66.0, 68.8, 70.1, 67.7, 68.0, 69.2, 66.6]
+    low, high = stats.t.interval(0.95, 9, np.mean(values), stats.sem(values))
+    assert summarise(values, "t").ci == pytest.approx((high - low) / 2)
+    assert summarise(values, "t").mean == summarise(values).mean
+
+
+def test_coverage_of_both_intervals_over_ten_repeats() -> None:
+    """The share of 3,000 samples of ten normal values whose interval holds the true mean.
+
+    The bounds are about four standard errors wide.
+    """
+    samples = np.random.default_rng(7).normal(size=(3000, 10))
+    covered = {"percentile": 0, "t": 0}
+    for sample in samples.tolist():
+        low, high = percentile_interval(sample)
+        covered["percentile"] += low <= 0 <= high
+        covered["t"] += abs(sum(sample) / 10) <= t_half_width(sample)
+    assert covered["percentile"] / 3000 == pytest.approx(0.895, abs=0.022)
+    assert covered["t"] / 3000 == pytest.approx(0.95, abs=0.016)

@@ -1,13 +1,16 @@
 """Our accuracies beside the paper's, with a verdict for each of its 124 table cells."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
+from statistics import fmean, variance
 
 from lpgnn.report.evidence import Cell, other_rule
 from lpgnn.report.grid import Grid, Shown
+from lpgnn.report.paired import holm
 from lpgnn.report.tables import Number, Printed, Table, decimal
 from lpgnn.rows import Summary, write_atomically
 
@@ -47,6 +50,34 @@ def judge(printed: Printed, ours: Summary | None, *, is_finished: bool = True) -
     return Verdict.ABOVE if difference > 0 else Verdict.BELOW
 
 
+# The repeats behind a printed number, and the normal quantile of a 95 % interval.
+_PRINTED_REPEATS = 10
+_QUANTILE = 1.959964
+
+
+def root_sum_square(printed: Printed, ours: Summary) -> bool:
+    """Whether |m - M| <= sqrt(c^2 + C^2), the half width of the difference of two means."""
+    bound = math.hypot(ours.ci or 0.0, printed.ci)
+    return abs(ours.mean - printed.mean) <= bound + _ROUNDING
+
+
+def welch_p(printed: Printed, ours: Sequence[float]) -> float:
+    """The two-sided p-value of Welch's t test of our repeats against the printed mean.
+
+    The printed half width of a bootstrap over ten repeats is about 1.96 s sqrt(9/10) / sqrt(10).
+    """
+    from scipy.special import stdtr
+
+    n, m = len(ours), _PRINTED_REPEATS
+    mine = variance(ours) / n
+    theirs = (printed.ci / _QUANTILE) ** 2 * m / (m - 1)
+    total, difference = mine + theirs, fmean(ours) - printed.mean
+    if total == 0:
+        return 1.0 if difference == 0 else 0.0
+    freedom = total**2 / (mine**2 / (n - 1) + theirs**2 / (m - 1))
+    return 2 * float(stdtr(freedom, -abs(difference) / math.sqrt(total)))
+
+
 @dataclass(frozen=True)
 class Judged:
     """A number of a table with the paper's, and ours under the other selection rule."""
@@ -56,6 +87,20 @@ class Judged:
     cell: Cell
     printed: Printed
     other: Summary | None
+    values: tuple[float, ...] = ()  # ours, one for each repeat
+
+    @property
+    def within_root_sum_square(self) -> bool | None:
+        """None unless all repeats are there."""
+        if self.ours is None or not self.cell.is_finished:
+            return None
+        return root_sum_square(self.printed, self.ours)
+
+    @property
+    def welch_p(self) -> float | None:
+        if not self.cell.is_finished or len(self.values) < 2:
+            return None
+        return welch_p(self.printed, self.values)
 
     @property
     def ours(self) -> Summary | None:
@@ -82,7 +127,10 @@ def compare(tables: Iterable[Table]) -> list[Judged]:
         for number in table.numbers.values():
             if number.cell is not None and number.printed is not None:
                 other = table.results.summary(number.cell, rule=rule)
-                judged.append(Judged(table.name, number, number.cell, number.printed, other))
+                values = tuple(number.cell.values(table.results.selection).values())
+                judged.append(
+                    Judged(table.name, number, number.cell, number.printed, other, values)
+                )
     return judged
 
 
@@ -116,6 +164,9 @@ def write_comparison(judged: Sequence[Judged], selection: str, folder: Path) -> 
         place |= {"row": one.number.place[1], "column": one.number.place[2]}
         printed = {"paper_mean": one.printed.mean, "paper_ci": one.printed.ci}
         ours = {**_numbers(one.printed, one.ours), "verdict": one.verdict.text}
+        within = one.within_root_sum_square
+        ours |= {"within_root_sum_square": "" if within is None else str(within).lower()}
+        ours |= {"welch_p": decimal(one.welch_p)}
         theirs = {**_numbers(one.printed, one.other), "verdict": one.other_verdict.text}
         more = {f"{name}_{other}": text for name, text in theirs.items() if name != "count"}
         lines.append({**place, **printed, **ours, **more, "id": one.cell.identity})
@@ -126,7 +177,24 @@ def write_comparison(judged: Sequence[Judged], selection: str, folder: Path) -> 
         f"{verdict_grid(judged, selection).to_markdown()}\n"
         '"within both CIs": the means differ by no more than both 95 % half widths together; else\n'
         '"within 2 points" of accuracy; else "above" or "below" the paper; "unfinished": fewer\n'
-        'repeats than wanted so far; "missing": no rows.\n',
+        'repeats than wanted so far; "missing": no rows.\n'
+        f"\n{stricter_rules(judged)}\n",
+    )
+
+
+def stricter_rules(judged: Sequence[Judged]) -> str:
+    """How many cells agree by stricter rules, and how many computations the cells are."""
+    done = [one for one in judged if one.is_computed]
+    square = sum(one.within_root_sum_square is True for one in done)
+    p_values = [one.welch_p for one in done if one.welch_p is not None]
+    kept = sum(p >= 0.05 for p in p_values)
+    after_holm = sum(p >= 0.05 for p in holm(p_values))
+    distinct = len({one.cell.identity for one in done})
+    return (
+        f"Stricter rules over the {len(done)} computed cells: {square} lie within the root of the "
+        f"sum of both squared half widths, Welch's t test keeps {kept} at 5 %, and {after_holm} "
+        f"after Holm's correction for {len(p_values)} tests. The cells are {distinct} distinct "
+        "computations."
     )
 
 

@@ -11,7 +11,7 @@ from lpgnn.report.build import tables_of
 from lpgnn.report.evidence import Cell, Source
 from lpgnn.report.grid import Grid
 from lpgnn.report.notation import canonical, value_text
-from lpgnn.report.paired import Difference
+from lpgnn.report.paired import Difference, holm
 from lpgnn.report.tables import Number, Table
 
 BEYOND = "Beyond the paper: same privacy, conditioned reports and honest controls"
@@ -49,11 +49,20 @@ class Count:
         return f"{text} ({missing} missing)" if missing else text
 
 
-def surely_above(pairs: Pairs, source: Source) -> Count:
-    """In how many pairs the interval of the paired difference is above 0."""
+def paired_differences(pairs: Pairs, source: Source) -> list[Difference | None]:
+    """first - second of each pair; None where rows are missing or of different engines."""
     results = source.results("mechanisms")
-    found = (results.difference(a.cell, b.cell) for a, b in pairs if a.cell and b.cell)
-    return Count(tuple(None if one is None else one.above_zero for one in found))
+    return [results.difference(a.cell, b.cell) for a, b in pairs if a.cell and b.cell]
+
+
+def surely_above(pairs: Pairs, source: Source) -> str:
+    """In how many pairs the t interval of the paired difference is above 0, and Holm's count."""
+    found = paired_differences(pairs, source)
+    above = Count(tuple(None if one is None else one.above_zero for one in found))
+    known = [one for one in found if one is not None]
+    adjusted = holm([one.p for one in known])
+    kept = sum(one.above_zero and p < 0.05 for one, p in zip(known, adjusted, strict=True))
+    return f"{above} ({kept} after Holm's correction)"
 
 
 def above(pairs: Pairs) -> Count:

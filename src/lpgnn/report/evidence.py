@@ -12,6 +12,7 @@ from lpgnn.report.notation import canonical
 from lpgnn.report.paired import Difference, paired
 from lpgnn.rows import Row, RowStore, Summary, metric_sources, recorded_source, summarise
 from lpgnn.rows.schema import RULES
+from lpgnn.rows.summary import Interval
 
 
 def other_rule(selection: str) -> str:
@@ -104,7 +105,7 @@ class Results:
         key = (cell.identity, f"{rule}/{metric}", cell.point.settings.repeats)
         if key not in self._summaries:
             values = list(cell.values(rule, metric).values())
-            self._summaries[key] = summarise(values) if values else None
+            self._summaries[key] = _summary(values, self.experiment.interval)
         return self._summaries[key]
 
     def difference(self, first: Cell, second: Cell, metric: str = "acc") -> Difference | None:
@@ -145,6 +146,10 @@ class Source:
             experiment = load_experiment(name, self.config_dirs)
             self._known[name] = Results(experiment, cells, self.selection, self.config_dirs)
         return self._known[name]
+
+
+def _summary(values: list[float], interval: Interval) -> Summary | None:
+    return summarise(values, interval) if values else None
 
 
 def _quoted(value: object) -> str:

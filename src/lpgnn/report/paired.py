@@ -1,41 +1,64 @@
 """Differences between two computations on the same splits, repeat by repeat."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 
-from lpgnn.rows.summary import percentile_interval
+from lpgnn.rows.summary import t_half_width
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of paired differences and its 95 % percentile-bootstrap interval, in points."""
+    """Mean of paired differences, its 95 % t interval in points, and the t test's p-value."""
 
     mean: float
     low: float
     high: float
     count: int
+    p: float = math.nan
 
     @property
     def above_zero(self) -> bool:
         return self.low > 0
 
     @property
+    def below_zero(self) -> bool:
+        return self.high < 0
+
+    @property
     def excludes_zero(self) -> bool:
-        return self.low > 0 or self.high < 0
+        return self.above_zero or self.below_zero
 
     def __str__(self) -> str:
         return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
 
 
-def bootstrap_difference(values: Sequence[float]) -> Difference | None:
-    """Mean and interval of differences, as for accuracies; None for fewer than two."""
+def t_difference(values: Sequence[float]) -> Difference | None:
+    """Mean, interval and two-sided p-value of differences; None for fewer than two."""
+    from scipy.special import stdtr
+
     if len(values) < 2:
         return None
-    low, high = percentile_interval(values)
-    return Difference(fmean(values), low, high, len(values))
+    mean, error = fmean(values), stdev(values) / math.sqrt(len(values))
+    half = t_half_width(values)
+    if error > 0:
+        p = 2 * float(stdtr(len(values) - 1, -abs(mean) / error))
+    else:
+        p = 1.0 if mean == 0 else 0.0
+    return Difference(mean, mean - half, mean + half, len(values), p)
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:
     """ours - theirs over the repeats that both have: the same repeat has the same split."""
-    return bootstrap_difference([ours[r] - theirs[r] for r in sorted(ours.keys() & theirs.keys())])
+    return t_difference([ours[r] - theirs[r] for r in sorted(ours.keys() & theirs.keys())])
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values of a family of tests, adjusted by Holm's step-down rule (Holm 1979)."""
+    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
+    adjusted, highest = [0.0] * len(p_values), 0.0
+    for rank, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = highest
+    return adjusted

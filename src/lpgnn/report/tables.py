@@ -12,7 +12,7 @@ from lpgnn.errors import InputError
 from lpgnn.report.evidence import Cell, Results
 from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, symbol
-from lpgnn.report.paired import Difference
+from lpgnn.report.paired import Difference, holm
 from lpgnn.report.placing import Entry, as_keys, parse, place, spread, unique
 from lpgnn.rows import Summary, write_atomically
 
@@ -74,6 +74,7 @@ class Number:
     summary: Summary | None = None
     printed: Printed | None = None
     difference: Difference | None = None
+    holm_p: float | None = None  # of the difference, adjusted for all differences of its name
     is_best: bool = False
 
     @property
@@ -83,7 +84,7 @@ class Number:
     def show(self) -> Shown:
         """Ours, bold if best, and the printed mean below; what is only printed stands as it is."""
         if self.difference is not None:
-            return Shown(str(self.difference), self.difference.excludes_zero)
+            return Shown(str(self.difference), self.holm_p is not None and self.holm_p < 0.05)
         if self.cell is None:
             return Shown(str(self.printed or "–"))
         below = "" if self.printed is None else f"{self.printed.mean:.1f}"
@@ -121,6 +122,7 @@ class Table:
             if self.spec.differences:
                 between = number.difference
                 line |= {"low": between and between.low, "high": between and between.high}
+                line |= {"p": between and between.p, "holm_p": number.holm_p}
             lines.append({**line, "id": number.cell.identity if number.cell else ""})
         return pd.DataFrame(lines)
 
@@ -153,6 +155,11 @@ class Table:
         """Write ``<name>.csv``, ``.md`` and ``.tex``."""
         grid, path = self.grid(), folder / self.name
         note = "\nIn brackets: the mean as printed.\n" if self.spec.printed else ""
+        if self.spec.differences:
+            note += (
+                "\nDifferences are paired by repeat, with 95 % t intervals; bold where Holm's rule "
+                "over all of them rejects 0 at 5 %. None is shown for rows of different engines.\n"
+            )
         lines = self.frame().to_csv(index=False, float_format="%.4f")
         latex = grid.to_latex(self.spec.caption or self.name, f"tab:{self.name}")
         write_atomically(path.with_name(f"{self.name}.csv"), lines)
@@ -214,7 +221,10 @@ def _add_differences(
     results: Results,
     entries: dict[str, dict[str, Entry]],
 ) -> None:
-    """Paired differences of two entries of the name axis, as one more entry."""
+    """Paired differences of two entries of the name axis, as one more entry.
+
+    Those of one name are a family: their p-values are adjusted together.
+    """
     axis = spec.name_axis
     for name, pair in spec.differences.items():
         if len(pair) != 2 or not set(pair) <= set(entries[axis]):
@@ -226,6 +236,14 @@ def _add_differences(
                 found = results.difference(first, second.cell, spec.metric)
                 place = _moved(at, axis, name)
                 numbers[place] = Number(place, difference=found)
+        family = {
+            at: number.difference
+            for at, number in numbers.items()
+            if at[AXES.index(axis)] == name and number.difference is not None
+        }
+        adjusted = holm([difference.p for difference in family.values()])
+        for at, p in zip(family, adjusted, strict=True):
+            numbers[at] = replace(numbers[at], holm_p=p)
         entries[axis][name] = Entry.named(name)
 
 

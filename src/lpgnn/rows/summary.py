@@ -1,13 +1,18 @@
-"""Mean and bootstrap confidence interval over repeats."""
+"""Mean and confidence interval over repeats."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from statistics import stdev
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+# The paper's percentile bootstrap, or Student's t.  Of ten normal values the first covers the mean
+# in 90 % of all cases, the second in 95 %.
+Interval = Literal["percentile", "t"]
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
@@ -15,7 +20,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean of a sample and half the width of its 95 % percentile-bootstrap interval.
+    """Mean of a sample and half the width of its 95 % interval.
 
     ``ci`` is None for fewer than two values: one repeat has no interval.
     """
@@ -57,7 +62,15 @@ def _quantile(ordered: "NDArray[np.float64]", share: float) -> float:
     return float((1 - weight) * ordered[below] + weight * ordered[below + 1])
 
 
-def summarise(values: Sequence[float]) -> Summary:
+def t_half_width(values: Sequence[float]) -> float:
+    """Half the width of Student's 95 % interval of a mean: t s / sqrt(n)."""
+    from scipy.special import stdtrit
+
+    quantile = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2))
+    return quantile * stdev(values) / math.sqrt(len(values))
+
+
+def summarise(values: Sequence[float], interval: Interval = "percentile") -> Summary:
     """Mean and half the width of its interval; the mean of an empty sample is NaN."""
     import numpy as np
 
@@ -69,4 +82,5 @@ def summarise(values: Sequence[float]) -> Summary:
     low, high = percentile_interval(sample.tolist())
     # The mean of equal values is that value, which a sum may miss by a rounding error.
     mean = low if low == high else float(sample.mean())
-    return Summary(mean, (high - low) / 2, sample.size)
+    half = (high - low) / 2 if interval == "percentile" else t_half_width(sample.tolist())
+    return Summary(mean, half, sample.size)
