@@ -65,7 +65,8 @@ def multi_bit(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         chosen = rng.choice(d, m, replace=False)
         p = 1 / (stay + 1) + x[v, chosen] * (stay - 1) / (stay + 1)
         report[v, chosen] = np.where(rng.random(m) < p, 1.0, -1.0)
-    return d / (2 * m) * (stay + 1) / (stay - 1) * report + 0.5
+    rectified: np.ndarray = d / (2 * m) * (stay + 1) / (stay - 1) * report + 0.5
+    return rectified
 
 
 def train(
@@ -87,7 +88,8 @@ def train(
         hidden = torch.nn.functional.selu(mean @ near + left1.bias + own)
 
         def logits(h: torch.Tensor) -> torch.Tensor:
-            return left2(mean @ h) + right2(h)
+            out: torch.Tensor = left2(mean @ h) + right2(h)
+            return out
 
         with torch.no_grad():  # the weights of the step before
             p = logits(hidden).softmax(1)
@@ -115,11 +117,9 @@ def main() -> None:
     scale = sparse.diags(degree**-0.5)
     step = scale @ adjacency @ scale  # symmetric, without self-loops
     averaging = (sparse.diags(1 / degree) @ adjacency).tocsr().astype(np.float32)
-    mean = torch.sparse_csr_tensor(
-        *(torch.from_numpy(part) for part in (averaging.indptr, averaging.indices)),
-        torch.from_numpy(averaging.data),
-        size=(n, n),
-    )
+    edges = averaging.tocoo()
+    place = torch.from_numpy(np.stack([edges.row, edges.col]).astype(np.int64))
+    mean = torch.sparse_coo_tensor(place, torch.from_numpy(edges.data), (n, n)).coalesce()
     y = torch.from_numpy(labels)
     found: dict[str, list[float]] = {name: [] for name in SETTINGS}
     for repeat in range(options.repeats):
