@@ -40,13 +40,15 @@ class Component:
 
     ``kind`` is the config group.  ``open_fields`` maps an option that may be left open (None) to
     the name under which a table of hyper-parameters keeps its value.  ``bound_fields`` are filled
-    in by the run (a budget, a size) and are no options.
+    in by the run (a budget, a size) and are no options.  ``science`` is the version of what the
+    component computes: bump it when a change of the code changes its numbers.
     """
 
     kind: ClassVar[str]
     name: ClassVar[str] = ""
     open_fields: ClassVar[Mapping[str, str]] = {}
     bound_fields: ClassVar[tuple[str, ...]] = ()
+    science: ClassVar[int] = 0
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -85,6 +87,8 @@ class Component:
         earlier = self.earlier_options()
         options = {n: v for n, v in self.options().items() if n not in earlier or v != earlier[n]}
         own: dict[str, Any] = {"name": self.name, "options": options}
+        if self.science:
+            own["science"] = self.science
         if self.source:
             own |= {"target": self.target, "source": self.source}
         return own
