@@ -16,7 +16,7 @@ from lpgnn.components import Component, before, construct, import_target, source
 from lpgnn.errors import InputError
 from lpgnn.learners import Drop
 from lpgnn.models import GCN
-from lpgnn.privacy import AnalyticGaussian, MultiBit, RandomizedResponse
+from lpgnn.privacy import AnalyticGaussian, Laplace, MultiBit, RandomizedResponse
 from lpgnn.propagation import KProp
 
 
@@ -101,6 +101,23 @@ def test_own_classes_are_told_apart_by_their_source() -> None:
     assert set(identity) == {"name", "options", "target", "source"}
     assert identity["target"] == f"{__name__}.Kettle"
     assert identity["source"] == source_digest(Kettle) != ""
+
+
+def test_the_identity_depends_on_the_version_of_the_component() -> None:
+    """Zero leaves no trace, so that components without one keep their rows."""
+
+    class Boils(Kettle):
+        name = "kettle"
+
+    class Whistles(Boils):
+        name = "kettle"
+        science = 1
+
+    assert "science" not in Boils().identity
+    assert Whistles().identity["science"] == 1
+    assert Whistles().identity["options"] == Boils().identity["options"]
+    # Noise that was drawn in floats is not noise on a grid.
+    assert (Laplace.science, AnalyticGaussian.science, MultiBit.science) == (1, 1, 0)
 
 
 def test_components_are_values() -> None:

@@ -8,10 +8,11 @@ from lpgnn.config import Configuration
 from lpgnn.engine import run_members
 from lpgnn.kernels import Backend
 from lpgnn.learners import Drop
-from lpgnn.privacy import MultiBit
+from lpgnn.privacy import Laplace, MultiBit
 from lpgnn.propagation import KProp, PreparedGraph
 from lpgnn.rows import RowStore
 from lpgnn.sweeps import CostModel, Execution, Task, missing_repeats, plan_tasks, run_tasks
+from lpgnn.sweeps.outdated import outdated_rows
 from lpgnn.sweeps.tasks import RUNS_ON_CPU
 from small_run import SMALL_GRAPH, small, stored_science
 
@@ -30,6 +31,22 @@ def test_missing_repeats_are_those_without_a_row(tmp_path: Path) -> None:
     assert missing_repeats(configuration, 3, store) == (0, 2)
     assert missing_repeats(configuration, 3, store, force=True) == (0, 1, 2)
     assert missing_repeats(small(seed=1), 2, store) == (0, 1)
+
+
+def test_rows_of_an_earlier_version_of_a_component_are_missing_and_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of Laplace noise that was drawn in floats."""
+    store, configuration = RowStore(tmp_path), small(mechanism="lp")
+    with monkeypatch.context() as earlier:
+        earlier.setattr(Laplace, "science", 0)
+        run_all([Task(((configuration, (0, 1)),))], tmp_path)
+        assert missing_repeats(configuration, 2, store) == ()
+        assert outdated_rows([(configuration, (0,))], store) == {}
+    assert missing_repeats(configuration, 2, store) == (0, 1)
+    reasons = outdated_rows([(configuration, (0, 1))], store)
+    assert reasons == {"they belong to another version of the science": 2}
+    assert outdated_rows([(small(mechanism="ag"), (0, 1))], store) == {}
 
 
 def test_a_row_without_the_metric_or_the_files_is_missing(tmp_path: Path) -> None:
