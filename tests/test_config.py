@@ -391,15 +391,18 @@ def test_the_total_budget_is_the_sum_of_what_is_spent() -> None:
     assert small(feature="blank", x_eps=0.5, y_eps=2.0).total_budget == 2.5
 
 
+SIMULATED = "(simulated: not cryptographic randomness)"
+
+
 @pytest.mark.parametrize(
     ("settings", "budget"),
     [
-        ({"x_eps": 0.5, "y_eps": 2.0}, "2.5 per node"),
+        ({"x_eps": 0.5, "y_eps": 2.0}, f"2.5 per node {SIMULATED}"),
         (
             {"x_eps": 0.5, "y_eps": 2.0, "mechanism": AnalyticGaussian(delta=1e-6)},
-            "2.5 per node, delta = 1e-06",
+            f"2.5 per node, delta = 1e-06 {SIMULATED}",
         ),
-        ({"feature": "ones", "y_eps": 2.0}, "2 per node"),
+        ({"feature": "ones", "y_eps": 2.0}, f"2 per node {SIMULATED}"),
         ({"x_eps": INF, "y_eps": 2.0}, "unbounded: what is sent as it is has no privacy"),
         ({"x_eps": 1.0, "y_eps": INF}, "unbounded: what is sent as it is has no privacy"),
         ({"x_eps": INF, "y_eps": INF}, "unbounded: what is sent as it is has no privacy"),

@@ -91,4 +91,5 @@ def _budget(c: Configuration) -> str:
     if math.isinf(c.total_budget):
         return "unbounded: what is sent as it is has no privacy"
     delta = (c.mechanism.options().get("delta") if c.mechanism else None) or 0
-    return f"{c.total_budget:g} per node" + (f", delta = {delta:g}" if delta else "")
+    exactly = f"{c.total_budget:g} per node" + (f", delta = {delta:g}" if delta else "")
+    return f"{exactly} (simulated: not cryptographic randomness)"

@@ -60,15 +60,22 @@ class DoubleBudgetBits(OneBit):
 class NarrowLaplace(Laplace):
     """Broken: 5 % too little noise."""
 
-    def noise(self, shape: torch.Size, *, generator: torch.Generator) -> Tensor:
-        return 0.95 * super().noise(shape, generator=generator)
+    def draw(self, count: int, *, generator: torch.Generator) -> Tensor:
+        return (0.95 * super().draw(count, generator=generator)).long()
 
 
 class ShiftedGaussian(AnalyticGaussian):
     """Broken: a bias of a twentieth of sigma."""
 
-    def noise(self, shape: torch.Size, *, generator: torch.Generator) -> Tensor:
-        return super().noise(shape, generator=generator) + self.sigma() / 20
+    def draw(self, count: int, *, generator: torch.Generator) -> Tensor:
+        return super().draw(count, generator=generator) + round(self.deviation() / 20)
+
+
+class WithoutNoise(Laplace):
+    """Broken: nothing but the rounding to the grid."""
+
+    def draw(self, count: int, *, generator: torch.Generator) -> Tensor:
+        return torch.zeros(count, dtype=torch.int64)
 
 
 def moments_of(mechanism: FeatureMechanism, x: list[float]) -> float:
@@ -116,10 +123,9 @@ def test_the_moment_check_rejects_broken_mechanisms(broken: FeatureMechanism) ->
 
 
 def test_laplace_and_gaussian_noise_have_their_distributions() -> None:
-    shape = torch.Size([50_000])
     laplace, gaussian = Laplace(2.0, 3), AnalyticGaussian(2.0, 3)
-    laplace_noise = laplace.noise(shape, generator=seeded()) / laplace.scale()
-    gaussian_noise = gaussian.noise(shape, generator=seeded()) / gaussian.sigma()
+    laplace_noise = laplace.draw(50_000, generator=seeded()) * float(laplace.rate())
+    gaussian_noise = gaussian.draw(50_000, generator=seeded()) / float(gaussian.deviation())
     assert kstest(laplace_noise.numpy(), "laplace").pvalue > ALPHA
     assert kstest(gaussian_noise.numpy(), "norm").pvalue > ALPHA
     # The same variance with the other shape is told apart.
@@ -158,9 +164,10 @@ def test_bits_are_stable_for_extreme_budgets(z: float) -> None:
         expected_low, expected_high = float(low), float(1 - low)
         scale, difference = float(10 * coth / 8), float(1 / coth)
     at_low, at_high = mechanism.bit_probability(torch.tensor([0.0, 1.0])).tolist()
-    assert at_low == pytest.approx(expected_low, rel=1e-12, abs=0)
+    # Rounded to the places of a random number, and never to zero.
+    assert at_low == pytest.approx(expected_low, rel=1e-12, abs=2**-53)
     assert at_high == pytest.approx(expected_high, rel=1e-12)
-    assert 0 <= at_low <= at_high <= 1
+    assert 0 < at_low <= at_high < 1
     # The signal is the difference: at z = 1e-6 it is 5e-7 and must survive the rounding.
     assert at_high - at_low == pytest.approx(difference, rel=1e-9, abs=0)
     assert mechanism.scale() == pytest.approx(scale, rel=1e-12)
@@ -210,27 +217,24 @@ def test_multi_bit_with_all_dimensions_is_one_bit() -> None:
     torch.testing.assert_close(multi.bit_probability(x), one.bit_probability(x))
 
 
-def test_multi_bit_never_reads_an_unsampled_entry() -> None:
+def test_an_unsampled_entry_decides_nothing_but_must_be_in_range() -> None:
     features = CsrMatrix.from_dense(torch.rand(200, 20, generator=seeded(3)) * 0.9 + 0.1)
     mechanism = MultiBit(5.0, 20)  # m = 2
     before = mechanism.perturb(features, generator=seeded()).sent
     assert isinstance(before, CsrMatrix)
     sampled = torch.zeros(200, 20, dtype=torch.bool)
     sampled[before.row_indices(), before.indices] = True
-    # NaN in every entry that was not sampled: reading one would fail the range check, and so
-    # does NaN in a single sampled one.
-    poisoned = features.values.clone()
-    poisoned[~sampled.flatten()] = math.nan
-    after = mechanism.perturb(
-        dataclasses.replace(features, values=poisoned), generator=seeded()
-    ).sent
+    # The largest value in every entry that was not sampled changes nothing.
+    others = torch.where(sampled.flatten(), features.values, 1.0)
+    after = mechanism.perturb(dataclasses.replace(features, values=others), generator=seeded()).sent
     assert isinstance(after, CsrMatrix)
     assert torch.equal(after.indices, before.indices)
     assert torch.equal(after.values, before.values)
 
-    poisoned[sampled.flatten().nonzero()[17]] = math.nan
-    with pytest.raises(InputError, match="features=nan"):
-        mechanism.perturb(dataclasses.replace(features, values=poisoned), generator=seeded())
+    for bad in (math.nan, 1.5):
+        others[(~sampled).flatten().nonzero()[17]] = bad
+        with pytest.raises(InputError, match=f"features={bad}"):
+            mechanism.perturb(dataclasses.replace(features, values=others), generator=seeded())
 
 
 def test_multi_bit_looks_up_m_entries_a_node() -> None:
@@ -283,21 +287,17 @@ def test_single_features_and_empty_rows(name: str, x: list[float]) -> None:
     assert moments_of(mechanism, x) > ALPHA
 
 
-@pytest.mark.parametrize("name", ["1b", "lp", "ag"])
-def test_dense_mechanisms_in_many_chunks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dense_mechanisms_in_many_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mechanism_module, "CHUNK_ENTRIES", 64)
     features = random_features(n=7)
-    # A budget this large leaves the features all but as they are, in their places.
-    mechanism = MECHANISMS[name](1e6, 30)
-    rectified = mechanism.perturb(features, generator=seeded()).rectified()
     clean = features.to_dense()
-    if name == "1b":
-        # A bit is certain only at the ends of the range.
-        assert torch.equal(rectified[clean == 0], clean[clean == 0])
-    else:
-        # Laplace's tail is the longer: 210 draws reach 20 deviations with probability 1e-10.
-        assert mechanism.magnitude() < 5e-3
-        torch.testing.assert_close(rectified, clean, atol=20 * mechanism.magnitude(), rtol=0)
+    # A budget this large leaves bits at the ends of the range as they are, in their places.
+    rectified = OneBit(1e6, 30).perturb(features, generator=seeded()).rectified()
+    assert torch.equal(rectified[clean == 0], clean[clean == 0])
+    silent = WithoutNoise(30.0, 30)
+    found = silent.perturb(features, generator=seeded()).rectified()
+    assert torch.equal(found, (clean * silent.steps).round() / silent.steps)
+    torch.testing.assert_close(found, clean, atol=2**-17, rtol=0)
     blocks = list(dense_chunks(features))
     assert [len(block) for _, block in blocks] == [2, 2, 2, 1]
     assert torch.equal(torch.cat([block for _, block in blocks]).float(), clean)
@@ -320,12 +320,27 @@ def test_a_budget_must_be_positive_and_of_a_sensible_size(name: str, epsilon: fl
         MECHANISMS[name]().bind(epsilon, 3)
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_the_largest_budget_works_on_wide_features(name: str) -> None:
-    mechanism = MECHANISMS[name](1e6, 4714)
+@pytest.mark.parametrize(
+    ("name", "largest"), [("mb", 1e6), ("1b", 1e6), ("lp", 64.0 * 4714), ("ag", 64.0 * 4714)]
+)
+def test_the_largest_budget_works_on_wide_features(name: str, largest: float) -> None:
+    mechanism = MECHANISMS[name](largest, 4714)
     assert 0 < mechanism.magnitude() < 1e3
     features = random_features(3, 4714)
     assert bool(mechanism.perturb(features, generator=seeded()).rectified().isfinite().all())
+    with pytest.raises(InputError, match="x_eps="):
+        MECHANISMS[name](largest * 1.01, 4714)
+
+
+@pytest.mark.parametrize("name", ["lp", "ag"])
+def test_the_smallest_budget_of_noise_on_a_grid(name: str) -> None:
+    smallest = 3 * 2.0**-40
+    reports = MECHANISMS[name](smallest, 3).perturb(
+        repeated([0.0, 0.5, 1.0], 9), generator=seeded()
+    )
+    assert bool(reports.rectified().isfinite().all())
+    with pytest.raises(InputError, match=r"x_eps=.*must lie in 2\.7e-12\.\.192 for 3 features"):
+        MECHANISMS[name](smallest / 2, 3)
 
 
 @pytest.mark.parametrize("name", MECHANISMS)

@@ -9,11 +9,11 @@ from lpgnn.privacy import RandomizedResponse
 from .pvalues import ALPHA, counts_p_value, seeded
 
 
-class KeepsTooOften(RandomizedResponse):
-    """Broken: forgets that c - 1 other labels share the rest (the binary formula)."""
+class KeepsTooRarely(RandomizedResponse):
+    """Broken: counts c other labels instead of c - 1."""
 
     def keep_probability(self) -> float:
-        return 1 / (1 + math.exp(-self.epsilon))
+        return 1 / (1 + self.num_classes * math.exp(-self.epsilon))
 
 
 def response_p_value(sampler: RandomizedResponse, label: int) -> float:
@@ -32,7 +32,7 @@ def test_perturbed_labels_follow_the_formula(epsilon: float, c: int) -> None:
 
 
 def test_the_check_rejects_a_wrong_keep_probability() -> None:
-    assert response_p_value(KeepsTooOften(1.0, 4), 2) < ALPHA
+    assert response_p_value(KeepsTooRarely(1.0, 4), 2) < ALPHA
 
 
 def test_probabilities_by_hand() -> None:

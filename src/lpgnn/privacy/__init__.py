@@ -1,4 +1,10 @@
-"""The users' side: mechanisms, the reports they send, and collection."""
+"""The users' side: mechanisms, the reports they send, and collection.
+
+This is a simulation of users.  Random numbers come from a seed, so that runs can be repeated, and
+not from a cryptographic source: the budgets hold for random numbers that nobody can predict.  Given
+such, the mechanisms here keep them exactly, rounding included: bits and labels are drawn against
+thresholds rounded towards privacy, Laplace and Gaussian noise on a grid (``privacy.grid``).
+"""
 
 from lpgnn.privacy.analytic_gaussian import AnalyticGaussian as AnalyticGaussian
 from lpgnn.privacy.analytic_gaussian import analytic_gaussian_sigma as analytic_gaussian_sigma
@@ -10,6 +16,7 @@ from lpgnn.privacy.features import OneHotDegree as OneHotDegree
 from lpgnn.privacy.features import Ones as Ones
 from lpgnn.privacy.features import RandomFeatures as RandomFeatures
 from lpgnn.privacy.features import RawFeatures as RawFeatures
+from lpgnn.privacy.grid import GridNoise as GridNoise
 from lpgnn.privacy.label_mechanism import ClassMechanism as ClassMechanism
 from lpgnn.privacy.label_mechanism import ExactLabels as ExactLabels
 from lpgnn.privacy.label_mechanism import LabelMechanism as LabelMechanism

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import torch
 
+from lpgnn.privacy.exact import log_probability
 from lpgnn.privacy.label_mechanism import ClassMechanism
 from lpgnn.privacy.laplace import Laplace
 from lpgnn.privacy.mechanism import BitMechanism, FeatureMechanism
@@ -29,8 +30,8 @@ def worst_log_ratio(
 ) -> float:
     """max log p(y | x1) / p(y | x2) over all outputs y and pairs of inputs: the exact epsilon.
 
-    ``log_probabilities`` maps an input to the log-probability (or log-density) of every output it
-    can give; an output that only one of two inputs can give makes the ratio infinite.
+    ``log_probabilities`` maps an input to the log-probability of every output it can give; an
+    output that only one of two inputs can give makes the ratio infinite.
     """
     tables = [log_probabilities(x) for x in inputs]
     outputs = set().union(*tables)
@@ -68,14 +69,14 @@ def label_outputs(mechanism: ClassMechanism, label: int) -> dict[int, float]:
 
 
 def laplace_outputs(mechanism: Laplace, x: Sequence[float]) -> dict[Vector, float]:
-    """The log-density of Laplace noise around x, at the corners.
+    """log p(y | x) of the Laplace mechanism as it is drawn, for reports y at the corners.
 
-    log p(y | x) = -|y - x|_1 / scale - d log(2 scale).  By the triangle inequality the ratio of
-    two inputs is largest at one of them, so no output outside the corners is worse.
+    By the triangle inequality the ratio of two inputs is largest at one of them, so no report
+    outside the corners is worse; what rounding adds everywhere is in ``Laplace.spent``.
     """
-    scale = mechanism.scale()
-    constant = -mechanism.num_features * math.log(2 * scale)
+    digits = mechanism.digits()
+    same, apart = (float(log_probability(digits, size)) for size in (0, mechanism.steps))
     return {
-        y: constant - sum(abs(a - b) for a, b in zip(y, x, strict=True)) / scale
+        y: sum(same if a == b else apart for a, b in zip(y, x, strict=True))
         for y in corners(mechanism)
     }

@@ -1,7 +1,8 @@
 """How a node perturbs its features: the interface of all feature mechanisms.
 
 A new mechanism is a subclass of ``FeatureMechanism`` with ``perturb``, ``variance`` and
-``parameters``, or of ``AdditiveNoise`` with ``noise`` in place of ``perturb``.
+``parameters``, or of ``AdditiveNoise`` with ``noise`` in place of ``perturb``; for noise that keeps
+its budget exactly see ``privacy.grid``.
 """
 
 import math
@@ -16,6 +17,7 @@ from torch import Tensor
 from lpgnn.components import Component
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
+from lpgnn.privacy.exact import least_probability
 from lpgnn.privacy.reports import FeatureReports, Form
 
 # 2 MB of float64, which stays in the cache: a dense mechanism holds a few such arrays at a time.
@@ -83,13 +85,17 @@ class FeatureMechanism(Component, ABC):
         middle = torch.tensor((self.alpha + self.beta) / 2, dtype=torch.float64)
         return math.sqrt(float(self.variance(middle)))
 
-    def check_width(self, features: CsrMatrix) -> None:
+    def check_features(self, features: CsrMatrix) -> None:
+        """Refuse what has no privacy to speak of: other columns, values outside [alpha, beta]."""
         if features.shape[1] != self.num_features:
             allowed = f"must have num_features={self.num_features} columns"
             raise InputError("features", f"{features.shape[1]} columns", allowed)
+        self.check_range(features.values)
+        if features.nnz < features.shape[0] * features.shape[1]:  # an absent entry is zero
+            self.check_range(torch.zeros(1))
 
     def check_range(self, x: Tensor) -> Tensor:
-        """Pass x through; outside [alpha, beta] (or NaN) there is no privacy to speak of."""
+        """Pass x through if all of it is in range; NaN is not."""
         # Features are float32: 0.1 as a feature lies above 0.1 as a bound.
         low, high = torch.tensor([self.alpha, self.beta], dtype=torch.float32).tolist()
         outside = ~((x >= low) & (x <= high))
@@ -112,12 +118,16 @@ class BitMechanism(FeatureMechanism):
         """p(t = 1 | x) of Algorithm 1, line 4.  float64: eps/m may be as small as 1e-6
 
         1 / (e^z + 1) + (x - alpha) / (beta - alpha) * (e^z - 1) / (e^z + 1), z = eps / m
+
+        It is drawn by comparison with a random number of 53 binary places, so a ratio of at most
+        e^z wants bounds that are rounded to them, away from 0 and 1.  They also hold a float32
+        feature that lies a rounding error outside [alpha, beta].
         """
         z = self.epsilon / self.m
         lowest = math.exp(-z) / (1 + math.exp(-z))  # 1 / (e^z + 1) without overflow
-        # A float32 feature may lie a rounding error outside [alpha, beta].
-        position = ((x.double() - self.alpha) / self.width).clamp_(0, 1)
-        return position.mul_(math.tanh(z / 2)).add_(lowest)
+        bound = least_probability(z)
+        position = (x.double() - self.alpha) / self.width
+        return position.mul_(math.tanh(z / 2)).add_(lowest).clamp_(bound, 1 - bound)
 
     def scale(self) -> float:
         """The rectifier's factor (paper Eq. est): d (beta - alpha) / 2m * coth(z / 2)."""
@@ -137,17 +147,21 @@ class BitMechanism(FeatureMechanism):
 
 @dataclass(frozen=True)
 class AdditiveNoise(FeatureMechanism):
-    """x + noise, independent in every entry: unbiased as it is, so nothing to rectify."""
+    """x + noise, independent in every entry: unbiased as it is, so nothing to rectify.
+
+    Its sum in floating point keeps the budget only as far as floats do (Mironov, CCS 2012); the
+    mechanisms of ``privacy.grid`` keep it exactly.
+    """
 
     @abstractmethod
     def noise(self, shape: torch.Size, *, generator: torch.Generator) -> Tensor:
         """Draw float64 noise: float32 draws cut the tails that delta = 1e-10 is about."""
 
     def perturb(self, features: CsrMatrix, *, generator: torch.Generator) -> FeatureReports:
-        self.check_width(features)
+        self.check_features(features)
         sent = torch.empty(features.shape, dtype=torch.float32)
         for rows, x in dense_chunks(features):
-            sent[rows] = self.noise(x.shape, generator=generator).add_(self.check_range(x))
+            sent[rows] = self.noise(x.shape, generator=generator).add_(x)
         return FeatureReports(sent, scale=1.0, offset=0.0)
 
 

@@ -43,14 +43,14 @@ class MultiBit(BitMechanism):
         return max(1, min(self.num_features, math.floor(self.epsilon / 2.18)))
 
     def perturb(self, features: CsrMatrix, *, generator: torch.Generator) -> FeatureReports:
-        """Algorithm 1 for every node at once, in O(N m): unsampled entries are never read."""
-        self.check_width(features)
+        """Algorithm 1 for every node at once, in O(N m): unsampled entries decide nothing."""
+        self.check_features(features)
         n, d, m = features.shape[0], self.num_features, self.m
         # 1: S, m dimensions drawn uniformly without replacement
         sampled = sample_dimensions(n, d, m, generator=generator).flatten()  # [N m]
         # 2-3: s_i = 1 on these entries only
         nodes = torch.arange(n).repeat_interleave(m)  # [N m]
-        x = self.check_range(features.lookup(nodes, sampled))
+        x = features.lookup(nodes, sampled)
         # 4: t_i ~ Bernoulli(p(x_i))
         t = torch.rand(n * m, dtype=torch.float64, generator=generator) < self.bit_probability(x)
         # 5: x*_i = s_i (2 t_i - 1)

@@ -22,10 +22,10 @@ class OneBit(BitMechanism):
         return self.num_features
 
     def perturb(self, features: CsrMatrix, *, generator: torch.Generator) -> FeatureReports:
-        self.check_width(features)
+        self.check_features(features)
         sent = torch.empty(features.shape, dtype=torch.int8)
         for rows, x in dense_chunks(features):
-            p = self.bit_probability(self.check_range(x))
+            p = self.bit_probability(x)
             t = torch.rand(x.shape, dtype=torch.float64, generator=generator) < p
             sent[rows] = 2 * t.to(torch.int8) - 1
         return FeatureReports(sent, self.scale(), self.offset())

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lpgnn.errors import InputError
+from lpgnn.privacy.exact import greatest_keep_probability
 from lpgnn.privacy.label_mechanism import ClassMechanism
 
 
@@ -42,7 +43,9 @@ class RandomizedResponse(ClassMechanism):
         # Double precision: the 24 bits of a float32 draw would round small flip probabilities.
         draw = torch.rand(labels.shape, dtype=torch.float64, generator=generator)
         shift = torch.randint(1, self.num_classes, labels.shape, generator=generator)
-        keep = draw < self.keep_probability()
+        # The ratio of what is drawn, in 53 and 32 binary places, is at most e^eps.
+        bound = greatest_keep_probability(self.epsilon, self.num_classes - 1)
+        keep = draw < min(self.keep_probability(), bound)
         return torch.where(keep, labels, (labels + shift) % self.num_classes)
 
     def estimate(self, reports: Tensor) -> Tensor:
