@@ -91,14 +91,27 @@ def test_only_open_steps_are_searched() -> None:
     assert found == {(3, 8)}
 
 
-def test_the_criterion_is_the_mean_private_loss() -> None:
+def test_the_criterion_is_the_mean_private_loss_within_the_accuracy_bound() -> None:
     rows = [
-        {"status": "ok", "paper/val/loss": "1.5", "paper/test/acc": "10"},
-        {"status": "ok", "paper/val/loss": "0.5", "paper/test/acc": "90"},
+        {
+            "status": "ok",
+            "paper/val/loss": "1.5",
+            "paper/qualified": "true",
+            "paper/test/acc": "10",
+        },
+        {
+            "status": "ok",
+            "paper/val/loss": "0.5",
+            "paper/qualified": "true",
+            "paper/test/acc": "90",
+        },
         {"status": "failed: loss is not finite at epoch 2", "paper/val/loss": "nan"},
     ]
-    assert private_criterion(rows) == 1.0
-    assert private_criterion(rows[2:]) == math.inf
+    assert private_criterion(rows) == (0, 1.0)
+    assert private_criterion(rows[2:]) == (0, math.inf)
+    # A lower loss that comes from learning the noise does not win.
+    noise = [row | {"paper/val/loss": "0.1", "paper/qualified": "false"} for row in rows[:2]]
+    assert private_criterion(rows) < private_criterion(noise) == (2, 0.1)
 
 
 def files(folder: Path) -> Mapping[str, bytes]:

@@ -136,10 +136,17 @@ def _kinds(budgets: Iterable[float]) -> list[float]:
     return list(dict.fromkeys(_kind(eps) for eps in budgets))
 
 
-def private_criterion(rows: Iterable[Row]) -> float:
-    """Mean validation loss against noisy labels: all that the search may see of a candidate."""
-    losses = [float(row["paper/val/loss"]) for row in rows if row["status"] == "ok"]
-    return sum(losses) / len(losses) if losses else math.inf
+def private_criterion(rows: Iterable[Row]) -> tuple[int, float]:
+    """What the search may see of a candidate; the lowest is the best.
+
+    How many repeats have no epoch within Acc*, and the mean validation loss against noisy labels.
+    A network that agrees with noisy labels more often than the truth does has learnt the noise, and
+    its loss speaks of nothing else.
+    """
+    done = [row for row in rows if row["status"] == "ok"]
+    losses = [float(row["paper/val/loss"]) for row in done]
+    overfitted = sum(row["paper/qualified"] != "true" for row in done)
+    return overfitted, sum(losses) / len(losses) if losses else math.inf
 
 
 def choose(
@@ -166,7 +173,7 @@ def choose(
             raise error
         raise RuntimeError(describe_error(error)) from error
 
-    def criterion(one: Candidate) -> float:
+    def criterion(one: Candidate) -> tuple[int, float]:
         return private_criterion(store.finished(dataset, resolved[id(one)].identity).values())
 
     return {pair: min(group, key=criterion) for pair, group in candidates.items()}
