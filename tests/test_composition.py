@@ -30,7 +30,7 @@ GRID_SIZES = {
     **{"conditioned_denoising": (15, 15), "learners": (33, 33), "value_of_features": (58, 58)},
     "equal_labels": (12, 12),
     # Labels only has no K_x: it stands in four blocks.
-    **{"budget_split": (60, 60), "planted": (44, 41)},
+    **{"budget_split": (54, 54), "planted": (44, 41)},
 }
 
 EXPERIMENTS = {
