@@ -105,10 +105,15 @@ def _count(value: float) -> str:
 
 
 def draw_informative_bits(found: Sequence[Information], folder: Path) -> bytes | None:
-    """Draw ``informative_bits.png`` and ``.svg``, a panel for each graph; return the SVG."""
+    """Draw ``informative_bits.png`` and ``.svg``, a panel for each graph; return the SVG.
+
+    Without measurements an older picture is removed, and None returned.
+    """
     found = [one for one in found if one.mechanism == MultiBit.name]
     titles = list(dict.fromkeys(one.title for one in found))
     if not titles:
+        for kind in ("png", "svg"):
+            (folder / f"{FIGURE}.{kind}").unlink(missing_ok=True)
         return None
     with our_style():
         figure = new_figure(max(6.0, 3.0 * len(titles)), 3.3)
