@@ -13,7 +13,7 @@ EXPERIMENT = "budget_split"
 SPLIT = "What a total budget is best spent on"
 NOTE = (
     "the features' share with the highest mean; 0: all on labels, as a network on blank reports or "
-    "as labels only. Bold: paired 95 % intervals above 0 over both. The best of several means is "
+    "as labels only. Bold: paired 95 % t intervals above 0 over both. The best of several means is "
     "chosen and tested on the same repeats, which flatters it"
 )
 _LEARNERS = {"budget_split": "paper's protocol", "budget_split_residual": "residual learner"}
