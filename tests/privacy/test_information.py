@@ -141,6 +141,12 @@ def test_class_distance_needs_features() -> None:
         class_distance(replace(TINY, features=None))
 
 
+def test_class_distance_needs_two_classes() -> None:
+    one_class = replace(TINY, labels=torch.ones(3, dtype=torch.int64))
+    with pytest.raises(InputError, match=r"^dataset=tiny: must have nodes of at least two classes"):
+        class_distance(one_class)
+
+
 def test_signal_to_noise_by_hand() -> None:
     mechanism = MultiBit(epsilon=8.0, num_features=16)
     assert mechanism.m == 3

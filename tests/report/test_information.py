@@ -47,7 +47,7 @@ def test_a_dataset_is_replaced_whole_and_others_stay(tmp_path: Path) -> None:
     renew_information([CORA, AT_ONE, MINE], tmp_path)
     other = replace(AT_ONE, fingerprint="another")
     renew_information([other], tmp_path)
-    assert read_information(tmp_path) == [MINE, other]
+    assert read_information(tmp_path) == [other, MINE]
 
 
 @pytest.mark.parametrize("text", ["dataset,m\ncora,1\n", "what,ever\n1,2\n"])

@@ -71,6 +71,8 @@ def class_distance(graph: Graph) -> float:
             weight = float(sizes[a] * sizes[b])
             norms += weight * float((mean - means[b]).square().sum())
             pairs += weight
+    if pairs == 0:
+        raise InputError("dataset", graph.name, "must have nodes of at least two classes")
     return norms / pairs
 
 

@@ -21,7 +21,8 @@ FILE = "information.csv"
 FIGURE = "informative_bits"
 CAPTION = (
     "How many of the multi-bit mechanism's bits depend on the private features: expected "
-    "(N m density tanh(ε/2m), line) and counted (mean and range over the repeats)."
+    "(N m density tanh(ε/2m), line) and counted (mean and range over the repeats; a range down to 0 "
+    "is cut at a third of the mean)."
 )
 
 
@@ -71,13 +72,19 @@ def _parsed(line: Mapping[str, str]) -> Information:
 
 
 def renew_information(found: Sequence[Information], results_dir: Path) -> Path:
-    """Write measurements; those of other datasets that are there already stay."""
-    renewed = {one.dataset for one in found}
-    kept = [one for one in read_information(results_dir) if one.dataset not in renewed]
+    """Write measurements in place of earlier ones of their datasets; other datasets' stay."""
+    renewed, known = {one.dataset for one in found}, read_information(results_dir)
+    order = dict.fromkeys(one.dataset for one in (*known, *found))
+    lines = [
+        one
+        for name in order
+        for one in (found if name in renewed else known)
+        if one.dataset == name
+    ]
     text = io.StringIO()
     writer = csv.DictWriter(text, [f.name for f in fields(Information)], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(one) for one in (*kept, *found))
+    writer.writerows(asdict(one) for one in lines)
     write_atomically(results_dir / FILE, text.getvalue())
     return results_dir / FILE
 
@@ -134,7 +141,9 @@ def _draw_panel(axes: "Axes", found: Sequence[Information]) -> None:
     sent = [first.num_nodes * one.m for one in bound]
     expected = [expected_informative_bits(first.num_nodes, first.density, one) for one in bound]
     axes.plot(smooth, sent, color=GREY, linestyle="--", linewidth=1.2, label="sent: N m")
-    axes.plot(smooth, expected, color=STYLES[0][0], linewidth=1.6, label="depend on features")
+    axes.plot(
+        smooth, expected, color=STYLES[0][0], linewidth=1.6, label="depend on features: expected"
+    )
     counted = [one for one in found if one.mean > 0]  # a logarithmic axis has no zero
     means = [one.mean for one in counted]
     ends = [
@@ -149,7 +158,7 @@ def _draw_panel(axes: "Axes", found: Sequence[Information]) -> None:
         marker=STYLES[1][1],
         linestyle="none",
         elinewidth=1.1,
-        label="counted",
+        label="depend on features: counted",
     )
     axes.set_xscale("log")
     axes.set_yscale("log")
