@@ -21,8 +21,8 @@ FILE = "information.csv"
 FIGURE = "informative_bits"
 CAPTION = (
     "How many of the multi-bit mechanism's bits depend on the private features: expected "
-    "(N m density tanh(ε/2m), line) and counted (mean and range over the repeats; a range down to 0 "
-    "is cut at a third of the mean)."
+    "(N m density tanh(ε/2m), line) and counted (mean and range over the repeats; a range down to "
+    "0 is cut at a third of the mean)."
 )
 
 
