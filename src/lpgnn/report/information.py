@@ -147,7 +147,7 @@ def _draw_panel(axes: "Axes", found: Sequence[Information]) -> None:
     counted = [one for one in found if one.mean > 0]  # a logarithmic axis has no zero
     means = [one.mean for one in counted]
     ends = [
-        [mean - max(one.low, mean / 3) for one, mean in zip(counted, means, strict=True)],
+        [mean - (one.low or mean / 3) for one, mean in zip(counted, means, strict=True)],
         [one.high - mean for one, mean in zip(counted, means, strict=True)],
     ]
     axes.errorbar(
