@@ -12,7 +12,7 @@ DATASETS ?= cora,pubmed,facebook
 # unless DATASETS names the graphs.
 LASTFM = $(if $(filter file,$(origin DATASETS)),lastfm)
 PAPER = mechanisms,features,denoising,kprop,budgets
-BEYOND = conditioned_mechanisms,conditioned_features,conditioned_denoising,learners,value_of_features
+BEYOND = conditioned_mechanisms,conditioned_features,conditioned_denoising,learners,value_of_features,equal_labels
 PLACES = data_dir=$(DATA_DIR) results_dir=$(RESULTS_DIR)
 
 .PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper information report kill-test clean

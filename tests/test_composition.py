@@ -27,8 +27,8 @@ GRID_SIZES = {
     "kprop": (33, 32),
     # and beyond the paper: conditioned reports, controls, other learners
     **{"conditioned_mechanisms": (21, 21), "conditioned_features": (10, 10)},
-    **{"conditioned_denoising": (15, 15), "learners": (33, 33), "value_of_features": (58, 58)},
-    "equal_labels": (12, 12),
+    **{"conditioned_denoising": (15, 15), "learners": (24, 24), "value_of_features": (58, 58)},
+    "equal_labels": (16, 16),
     # Labels only has no K_x: it stands in four blocks.
     **{"budget_split": (54, 54), "planted": (44, 41)},
 }

@@ -9,11 +9,13 @@ column of the third once more as a row; mean and half width of the 95 % interval
 
 from collections.abc import Sequence
 
+from lpgnn.paper.claims import Claims
 from lpgnn.paper.comparison import (
     Verdict,
     compare,
     compared_grid,
     counts_text,
+    stricter_rules,
     verdict_counts,
     verdict_grid,
     write_comparison,
@@ -21,6 +23,7 @@ from lpgnn.paper.comparison import (
 from lpgnn.paper.curves import write_convexity, write_curves
 from lpgnn.paper.findings import BEYOND, HOURS, PAPER_EXPERIMENTS, PAPER_TABLES, Findings
 from lpgnn.paper.information import WHY, why_blank
+from lpgnn.paper.notes import write_notes
 from lpgnn.paper.readme import write_readme
 from lpgnn.paper.splits import NOTE, SPLIT, best_splits, splits_grid, splits_sentences
 from lpgnn.paper.statistics import statistics_grid, write_statistics
@@ -37,7 +40,7 @@ from lpgnn.rows import write_atomically
 
 
 def write_paper(built: Sequence[Built], source: Source) -> str:
-    """Write the paper's comparison, TeX files, dataset table, README section and report.html.
+    """Write the paper's comparison, TeX files, dataset table, notes, README and report.html.
 
     ``built`` are the experiments with rows, the paper's and others.  Returns the verdicts in a
     line.
@@ -49,14 +52,17 @@ def write_paper(built: Sequence[Built], source: Source) -> str:
     write_curves(source)
     write_statistics(folder / "tables")
     convexity = write_convexity(folder / "figures")
-    information, splits = read_information(folder), best_splits(source)
-    write_readme(source, judged, findings, information, splits)
+    claims, information = Claims(findings, judged), read_information(folder)
+    splits = best_splits(source)
+    write_notes(claims)
+    write_readme(claims, information, splits)
     page = render(
         "paper/page.html.j2",
         built,
         source.selection,
         judged=judged,
         counts=verdict_counts(one.verdict for one in judged),
+        stricter=stricter_rules(judged),
         num_computed=sum(one.is_computed for one in judged),
         verdicts=verdict_grid(judged, source.selection),
         symbols_of_marks={verdict.mark: verdict.symbol for verdict in Verdict},

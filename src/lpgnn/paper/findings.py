@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from lpgnn.paper.comparison import Verdict, judge
 from lpgnn.paper.statistics import DATASETS, dataset
+from lpgnn.paper.wording import Count, Family
 from lpgnn.report.build import tables_of
 from lpgnn.report.evidence import Cell, Source
 from lpgnn.report.grid import Grid
 from lpgnn.report.notation import canonical, value_text
-from lpgnn.report.paired import Difference, holm
+from lpgnn.report.paired import Difference
 from lpgnn.report.tables import Number, Table
 
 BEYOND = "Beyond the paper: same privacy, conditioned reports and honest controls"
@@ -23,6 +23,7 @@ BEYOND_EXPERIMENTS = (
     "value_of_features",
     *(f"conditioned_{name}" for name in PAPER_TABLES),
     "learners",
+    "equal_labels",
 )
 _BLANK, _LABELS_ONLY = "Blank (MB)", "Labels only"
 # Whose place blank reports take in the paper's tables.
@@ -37,32 +38,17 @@ def _pairs(first: Sequence[Number], second: Sequence[Number]) -> Pairs:
     return list(zip(first, second, strict=True))
 
 
-@dataclass(frozen=True)
-class Count:
-    """In how many cells something holds; None is a cell that is not computed."""
-
-    verdicts: tuple[bool | None, ...]
-
-    def __str__(self) -> str:
-        missing = sum(one is None for one in self.verdicts)
-        text = f"{sum(one is True for one in self.verdicts)} of {len(self.verdicts)}"
-        return f"{text} ({missing} missing)" if missing else text
-
-
-def paired_differences(pairs: Pairs, source: Source) -> list[Difference | None]:
+def family(pairs: Pairs, source: Source) -> Family:
     """first - second of each pair; None where rows are missing or of different engines."""
     results = source.results("mechanisms")
-    return [results.difference(a.cell, b.cell) for a, b in pairs if a.cell and b.cell]
+    differences = [results.difference(a.cell, b.cell) for a, b in pairs if a.cell and b.cell]
+    return Family(tuple(differences))
 
 
 def surely_above(pairs: Pairs, source: Source) -> str:
     """In how many pairs the t interval of the paired difference is above 0, and Holm's count."""
-    found = paired_differences(pairs, source)
-    above = Count(tuple(None if one is None else one.above_zero for one in found))
-    known = [one for one in found if one is not None]
-    adjusted = holm([one.p for one in known])
-    kept = sum(one.above_zero and p < 0.05 for one, p in zip(known, adjusted, strict=True))
-    return f"{above} ({kept} after Holm's correction)"
+    found = family(pairs, source)
+    return f"{found.above} ({found.kept[0]} after Holm's correction)"
 
 
 def above(pairs: Pairs) -> Count:
@@ -144,13 +130,6 @@ class Findings:
             return [computed]
         mb, blank = (self._numbers("conditioned_mechanisms", row=r) for r in ("mb", _BLANK))
         own_mb, own_blank = (self._numbers("mechanisms", row=r) for r in ("mb", _BLANK))
-        residual, drop, labels = (
-            self._numbers("conditioned_denoising", column=column)
-            for column in ("Residual", "drop", _LABELS_ONLY)
-        )
-        # The denoising table's rows are the learners table's columns: label budgets.
-        nothing = self._numbers("learners", row="Residual on blank reports")
-        over_labels, over_nothing = _pairs(residual, labels), _pairs(residual, nothing)
         return [
             computed,
             "Multi-bit reports, conditioned by public constants, are at or above the paper's "
@@ -158,28 +137,42 @@ class Findings:
             "table; they beat blank reports, which hold nothing, by a paired 95 % interval above 0 "
             f"in {surely_above(_pairs(mb, blank), self.source)}.",
             "In the paper's own protocol blank reports are within both CIs of what the paper "
-            f"prints for MB and Drop in {self.blank_as_printed} cells, LastFM's among them, whose "
-            "features are not needed for that; MB beats them, by a paired interval above 0, in "
-            f"{surely_above(_pairs(own_mb, own_blank), self.source)} cells of the mechanisms "
+            f"prints for MB and Drop in {self.blank_as_printed()} cells, LastFM's among them, "
+            "whose features are not needed for that; MB beats them, by a paired interval above 0, "
+            f"in {surely_above(_pairs(own_mb, own_blank), self.source)} cells of the mechanisms "
             "table.",
+            self.residual_sentence(),
+        ]
+
+    def residual_sentence(self) -> str:
+        """The residual learner against Drop as printed, labels only, and itself on nothing."""
+        residual, drop, labels = (
+            self._numbers("conditioned_denoising", column=column)
+            for column in ("Residual", "drop", _LABELS_ONLY)
+        )
+        # The denoising table's rows are the learners table's columns: label budgets.
+        nothing = self._numbers("learners", row="Residual on blank reports")
+        over_labels, over_nothing = _pairs(residual, labels), _pairs(residual, nothing)
+        return (
             "The residual learner beats the paper's printed Drop in "
             f"{above_printed(_pairs(residual, drop), ties=False)} cells of the denoising table, "
             f"labels only in {above(over_labels)} (with a paired interval above 0 in "
             f"{surely_above(over_labels, self.source)}), and itself on blank reports in "
             f"{above(over_nothing)} (with a paired interval above 0 in "
-            f"{surely_above(over_nothing, self.source)}).",
-        ]
+            f"{surely_above(over_nothing, self.source)})."
+        )
 
-    @property
-    def blank_as_printed(self) -> Count:
-        """Blank reports judged as if they were what they stand for, on all graphs of the paper."""
+    def blank_as_printed(self, graphs: Sequence[str] = DATASETS) -> Count:
+        """Blank reports judged as if they were what they stand for, on graphs of the paper."""
         verdicts: list[bool | None] = []
         for name in PAPER_TABLES:
             numbers = self.tables[name].numbers
             for (block, row, column), number in numbers.items():
                 place = (block, _STANDS_FOR.get(row, row), _STANDS_FOR.get(column, column))
                 printed = numbers[place].printed
-                if place != number.place and printed is not None and number.cell is not None:
+                if place == number.place or printed is None or number.cell is None:
+                    continue
+                if number.cell.dataset in graphs:
                     is_finished = number.cell.is_finished
                     found = judge(printed, number.summary, is_finished=is_finished)
                     unknown = found in (Verdict.MISSING, Verdict.UNFINISHED)

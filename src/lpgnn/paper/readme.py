@@ -1,11 +1,13 @@
-"""The results section of the README, between two marks, from the same numbers as the page."""
+"""The README's generated sections, each between two marks, from the same numbers as the page."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lpgnn.paper.comparison import Judged, counts_text
+from lpgnn.paper.claims import Claims
+from lpgnn.paper.comparison import Judged, counts_text, stricter_rules
 from lpgnn.paper.findings import BEYOND, HOURS, PAPER_TABLES, Findings
 from lpgnn.paper.information import WHY, why_blank
+from lpgnn.paper.notes import fill
 from lpgnn.paper.splits import (
     EXPERIMENT,
     NOTE,
@@ -20,27 +22,37 @@ from lpgnn.report.information import FIGURE, Information
 from lpgnn.report.tables import Number, Table
 from lpgnn.rows import write_atomically
 
-BEGIN, END = "<!-- results: written by python -m lpgnn.report -->", "<!-- end of results -->"
+
+def marks(section: str) -> tuple[str, str]:
+    """The lines between which the report writes a section."""
+    return f"<!-- {section}: written by python -m lpgnn.report -->", f"<!-- end of {section} -->"
 
 
-def write_readme(
-    source: Source,
-    judged: Sequence[Judged],
-    findings: Findings,
-    information: Sequence[Information],
-    splits: BestSplits,
-) -> None:
-    """Renew the section in the README beside the results folder, if there is one with the marks."""
+BEGIN, END = marks("results")
+
+
+def write_readme(claims: Claims, information: Sequence[Information], splits: BestSplits) -> None:
+    """Renew the sections of the README beside the results folder, those that have their marks."""
+    source, findings = claims.source, claims.findings
     path = source.results_dir.resolve().parent / "README.md"
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if begin and end:
-        tables = [findings.tables[name] for name in PAPER_TABLES]
-        parts = [_tables(tables, judged, source), _beyond(source, findings)]
-        parts += [*_why(source, information), *_split(source, splits), _hours(findings)]
-        middle = "\n".join(parts)
-        write_atomically(path, f"{before}{BEGIN}\n\n{middle}\n{END}{after}")
+    if not path.is_file():
+        return
+    old = path.read_text(encoding="utf-8")
+    tables = [findings.tables[name] for name in PAPER_TABLES]
+    parts = [_tables(tables, claims.judged, source), _beyond(source, findings)]
+    parts += [*_why(source, information), *_split(source, splits), _hours(findings)]
+    text = renew(old, "results", "\n".join(parts))
+    text = renew(text, "controls", fill("controls.md.j2", claims))
+    if text != old:
+        write_atomically(path, text)
+
+
+def renew(text: str, section: str, content: str) -> str:
+    """Put new content between the marks of a section; without them nothing changes."""
+    begin, end = marks(section)
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    return f"{before}{begin}\n\n{content}\n{end}{after}" if found and closed else text
 
 
 def _tables(tables: Sequence[Table], judged: Sequence[Judged], source: Source) -> str:
@@ -49,7 +61,8 @@ def _tables(tables: Sequence[Table], judged: Sequence[Judged], source: Source) -
     lines = [
         f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed. "
         f"Ours under the {source.selection} rule: {counts_text(one.verdict for one in ours)}; "
-        f"under the other rule: {counts_text(one.other_verdict for one in ours)}.",
+        f"under the other rule: {counts_text(one.other_verdict for one in ours)}. "
+        f"{stricter_rules(judged)}",
         "",
     ]
     for table in tables:
@@ -79,7 +92,8 @@ def _beyond(source: Source, findings: Findings) -> str:
             findings.pays().to_markdown(),
             f"![What the private features are worth]({folder}/figures/value_of_features.png)",
             "",
-            f"In `{folder}/tables`: `conditioned_*.md`, `learners.md`, `value_of_features.md`.",
+            f"In `{folder}/tables`: `conditioned_*.md`, `learners.md`, `value_of_features.md`, "
+            "`equal_labels.md`.",
             "",
         ]
     return "\n".join(lines)

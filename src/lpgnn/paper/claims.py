@@ -1,0 +1,520 @@
+"""The paper's claims and ours, one by one, each from the rows that decide it."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from lpgnn.hyperparameters import load_table
+from lpgnn.paper.comparison import Judged, Verdict
+from lpgnn.paper.findings import Findings, family
+from lpgnn.paper.statistics import DATASETS, dataset
+from lpgnn.paper.wording import (
+    MISSING,
+    Contest,
+    Count,
+    Family,
+    Mean,
+    apart,
+    gap,
+    interval,
+    mean,
+    points,
+    span,
+)
+from lpgnn.report.grid import Grid
+from lpgnn.report.notation import value_text
+from lpgnn.report.paired import holm
+from lpgnn.report.tables import Number
+
+MECHANISMS = ("1b", "lp", "ag", "mb")
+AD_HOC = ("ones", "ohd", "rnd")
+LEARNERS = ("cross_entropy", "forward", "drop")
+BACKBONES = {"gcn": "GCN", "gat": "GAT", "sage": "GraphSAGE"}
+BUDGETS = ("0.01", "0.1", "1", "2")
+LABEL_BUDGETS = ("0.5", "1", "2")
+STEPS = ("0", "2", "4", "8", "16")
+EDITIONS = ("train", "train+val")
+_LABELS_ONLY = "Labels only"
+
+
+def title(graph: str) -> str:
+    return dataset(graph).title
+
+
+def known(number: Number | None) -> Mean:
+    """A table's mean if all of its repeats are there."""
+    if number is None or number.cell is None or not number.cell.is_finished:
+        return None
+    return number.summary
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Accuracy by the number of KProp steps, on features (K_x) or on labels (K_y)."""
+
+    graph: str
+    axis: str  # K_x or K_y
+    budget: str  # of the features or of the labels
+    values: Mapping[str, Mean]  # by steps
+    authors: int  # the steps of the authors' table
+
+    @property
+    def best(self) -> str | None:
+        """The steps of the highest mean; None while one is missing."""
+        means = {steps: value.mean for steps, value in self.values.items() if value}
+        complete = len(means) == len(self.values)
+        return max(means, key=lambda steps: means[steps]) if complete else None
+
+    def _best_over(self, steps: str) -> float | None:
+        return None if self.best is None else gap(self.values[self.best], self.values[steps])
+
+    @property
+    def gain(self) -> float | None:
+        return self._best_over(STEPS[0])
+
+    @property
+    def fall(self) -> float | None:
+        return self._best_over(STEPS[-1])
+
+    @property
+    def falls(self) -> bool | None:
+        """Whether the last mean is below the best by more than both half widths."""
+        return None if self.best is None else apart(self.values[self.best], self.values[STEPS[-1]])
+
+    def row(self) -> list[str]:
+        index = self.axis[-1]
+        means = [mean(value) for value in self.values.values()]
+        place = [f"{self.axis}, ε_{index}={self.budget}", *means]
+        last = f"{points(self.fall)}{' *' if self.falls else ''}"
+        return [*place, self.best or MISSING, str(self.authors), points(self.gain), last]
+
+
+class Claims:
+    """Look-ups and judgements over the tables of the paper and beyond."""
+
+    def __init__(self, findings: Findings, judged: Sequence[Judged]) -> None:
+        self.findings, self.source, self.judged = findings, findings.source, judged
+
+    @property
+    def graphs(self) -> list[str]:
+        """The graphs of the conditioned edition: those with private features at hand."""
+        return list(self.findings.tables["conditioned_mechanisms"].entries["block"])
+
+    def at(self, experiment: str, **keys: str) -> Mean:
+        """The mean at a point of an experiment by its keys, with __ for a dot."""
+        wanted = {key.replace("__", "."): value for key, value in keys.items()}
+        results = self.source.results(experiment)
+        for cell in results.cells:
+            own = not cell.point.control and all(cell.keys.get(k) == v for k, v in wanted.items())
+            if own and len(cell.keys) == len(wanted):
+                return results.summary(cell) if cell.is_finished else None
+        return None
+
+    def number(self, table: str, *place: str) -> Number | None:
+        block, row, column = place if len(place) == 3 else ("", *place)
+        return self.findings.tables[table].numbers.get((block, row, column))
+
+    def mean_at(self, table: str, *place: str) -> Mean:
+        """The mean at a place of a table, by block, row and column."""
+        return known(self.number(table, *place))
+
+    def printed_at(self, table: str, *place: str) -> Mean:
+        number = self.number(table, *place)
+        return None if number is None else number.printed
+
+    def text(self, table: str, axis: str, key: str) -> str:
+        """How a table spells an entry of its rows or columns."""
+        entry = self.findings.tables[table].entries[axis].get(key)
+        return key if entry is None else entry.text
+
+    # What is computed, and what differs from the paper.
+
+    def computed(self, experiments: Sequence[str]) -> Grid:
+        """For each graph and experiment how many of its points have all repeats."""
+        rows = []
+        for graph in DATASETS:
+            texts = []
+            for name in experiments:
+                cells = [c for c in self.source.results(name).cells if c.dataset == graph]
+                done = sum(cell.is_finished for cell in cells)
+                texts.append("all" if cells and done == len(cells) else f"{done} of {len(cells)}")
+            rows.append([title(graph), *(MISSING if t == "0 of 0" else t for t in texts)])
+        return Grid.of_text(["Graph", *experiments], rows)
+
+    @property
+    def compared(self) -> list[Judged]:
+        return [one for one in self.judged if one.is_computed]
+
+    def outside(self) -> Grid | None:
+        """The cells that differ from the paper by more than both intervals; None without one."""
+        p_values = holm([one.welch_p if one.welch_p is not None else 1.0 for one in self.compared])
+        rows = [
+            [
+                *(one.table, title(one.cell.dataset), self._place_text(one)),
+                *(interval(one.ours), str(one.printed), points(gap(one.ours, one.printed))),
+                *(_split_error(one), f"{p:.3f}", one.other_verdict.text),
+            ]
+            for one, p in zip(self.compared, p_values, strict=True)
+            if one.verdict is not Verdict.WITHIN_CIS
+        ]
+        headings = ["Table", "Graph", "Cell", "Ours", "Paper", "Difference"]
+        headings += ["Error of a split", "Holm's p", "Other rule"]
+        return Grid.of_text(headings, rows, labels=3) if rows else None
+
+    def _place_text(self, one: Judged) -> str:
+        """What tells a cell from the others of its graph."""
+        _, row, column = one.number.place
+        text = self.text(one.table, "row", row)
+        if one.table == "denoising":
+            return f"{self.text(one.table, 'column', column)}, ε_y={text}"
+        return f"{text}, ε_x={column}" if one.table == "mechanisms" else text
+
+    def shifts(self) -> Grid:
+        """For each graph the mean difference to the paper, over its computed cells."""
+        rows = []
+        for graph in DATASETS:
+            mine = [one for one in self.compared if one.cell.dataset == graph]
+            gaps = [d for one in mine if (d := gap(one.ours, one.printed)) is not None]
+            above = f"{sum(d > 0 for d in gaps)} of {len(gaps)}"
+            rows.append([title(graph), points(fmean(gaps)) if gaps else MISSING, above])
+        return Grid.of_text(["Graph", "Mean of ours − paper's", "Ours above"], rows)
+
+    # The paper's claims.
+
+    def mechanism_contests(self, *, printed: bool = False) -> list[Contest]:
+        """MB against the other mechanisms, by graph and budget: ours, or as printed."""
+        look, graphs = (
+            (self.printed_at, DATASETS) if printed else (self.mean_at, tuple(self.graphs))
+        )
+        return [
+            Contest(
+                f"{title(graph)} at ε_x={eps}",
+                "MB",
+                {m.upper(): look("mechanisms", graph, m, eps) for m in MECHANISMS},
+            )
+            for graph in graphs
+            for eps in BUDGETS
+        ]
+
+    def conditioned_ranges(self) -> Grid:
+        """Means over the feature budgets, of conditioned reports and of the controls."""
+        entries = self.findings.tables["conditioned_mechanisms"].entries["row"]
+        rows = []
+        for graph in self.graphs:
+            row = [title(graph)]
+            for name in entries:
+                found = [self.number("conditioned_mechanisms", graph, name, e) for e in BUDGETS]
+                asked = [known(number) for number in found if number is not None]
+                row.append(span(asked))
+            rows.append(row)
+        return Grid.of_text(["Graph", *(entry.text for entry in entries.values())], rows)
+
+    def conditioned_spread(self, *rows: str) -> float | None:
+        """The largest difference between rows of the conditioned mechanisms table at one budget.
+
+        None while one of their numbers is missing.
+        """
+        spreads = []
+        for graph in self.graphs:
+            for eps in BUDGETS:
+                found = [self.number("conditioned_mechanisms", graph, row, eps) for row in rows]
+                means = [known(number) for number in found if number is not None]
+                values = [one.mean for one in means if one is not None]
+                if len(values) < len(means):
+                    return None
+                spreads.append(max(values) - min(values))
+        return max(spreads)
+
+    def denoising_contests(self) -> list[Contest]:
+        """Drop against the other losses, by graph and label budget."""
+        names = {name: self.text("denoising", "column", name) for name in LEARNERS}
+        return [
+            Contest(
+                f"{title(graph)} at ε_y={eps}",
+                names["drop"],
+                {names[n]: self.mean_at("denoising", graph, eps, n) for n in LEARNERS},
+            )
+            for graph in self.graphs
+            for eps in LABEL_BUDGETS
+        ]
+
+    def feature_contests(self) -> list[Contest]:
+        """MB at the smallest budget against features that cost nothing, by graph."""
+        private = "MB, x_eps=0.01"
+        names = {name: self.text("features", "row", name) for name in (*AD_HOC, private)}
+        return [
+            Contest(
+                title(graph),
+                names[private],
+                {text: self.mean_at("features", name, graph) for name, text in names.items()},
+            )
+            for graph in self.graphs
+        ]
+
+    def attention_gaps(self, x_eps: str) -> dict[str, list[float | None]]:
+        """GAT minus the lower of GCN and GraphSAGE, by graph, for all label budgets."""
+        found: dict[str, list[float | None]] = {}
+        for graph in self.graphs:
+            for y_eps in ("1", "2", "3", "inf"):
+                keys = {"dataset": graph, "x_eps": x_eps, "y_eps": y_eps}
+                values = [self.at("budgets", backbone=name, **keys) for name in BACKBONES]
+                gcn, gat, sage = values
+                gaps = [gap(gat, gcn), gap(gat, sage)]
+                lower = [one for one in gaps if one is not None]
+                found.setdefault(graph, []).append(max(lower) if len(lower) == 2 else None)
+        return found
+
+    def attention(self, budgets: Sequence[str]) -> Grid:
+        rows = []
+        for eps in budgets:
+            by_graph = self.attention_gaps(eps).values()
+            rows.append([eps, *(_points_span(gaps) for gaps in by_graph)])
+        return Grid.of_text(["ε_x", *map(title, self.graphs)], rows)
+
+    def attention_below(self, x_eps: str) -> Count:
+        """In how many pairs of graph and label budget GAT is below both other backbones."""
+        gaps = [one for graph in self.attention_gaps(x_eps).values() for one in graph]
+        return Count(tuple(None if one is None else one < 0 for one in gaps))
+
+    def curves(self) -> Iterator[Curve]:
+        """The curves of the KProp figure: K_x at ε_y=1, then K_y at ε_x=1."""
+        table = load_table("paper")
+        for graph in self.graphs:
+            for axis, key, budgets in (
+                ("K_x", "filter__steps", ("0.01", "0.1", "1")),
+                ("K_y", "learner__steps", LABEL_BUDGETS),
+            ):
+                for eps in budgets:
+                    x_eps, y_eps = (eps, "1") if axis == "K_x" else ("1", eps)
+                    keys = {"dataset": graph, "x_eps": x_eps, "y_eps": y_eps}
+                    values = {k: self.at("kprop", **keys, **{key: k}) for k in STEPS}
+                    tuned = table.look_up(graph, "raw", float(x_eps), float(y_eps), 1.0).values
+                    authors = tuned["x_steps" if axis == "K_x" else "y_steps"]
+                    yield Curve(graph, axis, eps, values, authors)
+
+    def curves_grid(self) -> Grid:
+        blocks = []
+        for graph in self.graphs:
+            rows = [curve.row() for curve in self.curves() if curve.graph == graph]
+            blocks.append([[title(graph) if i == 0 else "", *row] for i, row in enumerate(rows)])
+        headings = ["Graph", "Curve", *STEPS, "best", "authors'", "gain over 0", "best − 16"]
+        return Grid.of_text(headings, *blocks, labels=2)
+
+    def falls(self, graph: str, axis: str) -> Count:
+        found = [one for one in self.curves() if (one.graph, one.axis) == (graph, axis)]
+        return Count(tuple(curve.falls for curve in found))
+
+    def private_loss(self, graph: str, backbone: str, x_eps: str, y_eps: str) -> float | None:
+        """Points between features and labels without noise and those with."""
+        keys = {"dataset": graph, "backbone": backbone}
+        clean = self.at("budgets", **keys, x_eps="inf", y_eps="inf")
+        return gap(clean, self.at("budgets", **keys, x_eps=x_eps, y_eps=y_eps))
+
+    def losses(self, x_eps: str, y_eps: str) -> Grid:
+        rows = [
+            [title(graph), *(points(self.private_loss(graph, b, x_eps, y_eps)) for b in BACKBONES)]
+            for graph in self.graphs
+        ]
+        return Grid.of_text(["Graph", *BACKBONES.values()], rows)
+
+    def losses_below(self, bound: float, x_eps: str, y_eps: str) -> Count:
+        """Where less than so many points are lost, on all graphs but Cora, as the paper has it."""
+        graphs = [graph for graph in self.graphs if graph != "cora"]
+        found = [self.private_loss(g, b, x_eps, y_eps) for g in graphs for b in BACKBONES]
+        return Count(tuple(None if loss is None else loss < bound for loss in found))
+
+    def above_clean_labels(self, x_eps: str) -> list[Contest]:
+        """Clean labels against private ones, by graph and backbone, at one feature budget."""
+        return [
+            Contest(
+                f"{title(graph)}, {name}",
+                "ε_y=∞",
+                {
+                    f"ε_y={value_text(y_eps)}": self.at(
+                        "budgets", dataset=graph, backbone=backbone, x_eps=x_eps, y_eps=y_eps
+                    )
+                    for y_eps in ("1", "2", "3", "inf")
+                },
+            )
+            for graph in self.graphs
+            for backbone, name in BACKBONES.items()
+        ]
+
+    # The controls.
+
+    def _row(self, table: str, row: str) -> list[Number]:
+        numbers = self.findings.tables[table].numbers
+        return [n for (b, r, _), n in numbers.items() if r == row and b in self.graphs]
+
+    def multi_bit_minus_blank(self, table: str) -> Family:
+        """Over the mechanisms table of the paper's protocol, or of the conditioned edition."""
+        pairs = zip(self._row(table, "mb"), self._row(table, "Blank (MB)"), strict=True)
+        return family(list(pairs), self.source)
+
+    def best_printed(self, graph: str) -> Mean:
+        """The highest mean that the paper's mechanisms table has for a graph."""
+        cells = [self.printed_at("mechanisms", graph, m, e) for m in MECHANISMS for e in BUDGETS]
+        return max((cell for cell in cells if cell), key=lambda cell: cell.mean, default=None)
+
+    def labels_only(self, graph: str, y_eps: str) -> Mean:
+        """With the training nodes' labels, as many as a network learns from."""
+        if y_eps == "inf":
+            return self.mean_at("mechanisms", graph, _LABELS_ONLY, BUDGETS[0])
+        return self.mean_at("denoising", graph, y_eps, _LABELS_ONLY)
+
+    def _printed_rival(self, graph: str, y_eps: str) -> Mean:
+        if y_eps == "inf":
+            return self.best_printed(graph)
+        return self.printed_at("denoising", graph, y_eps, "drop")
+
+    def labels_only_grid(self) -> Grid:
+        """Labels only beside the paper's best: Drop, and with clean labels its mechanisms table."""
+        budgets = (*LABEL_BUDGETS, "inf")
+        rows = [
+            [
+                title(graph),
+                *(
+                    f"{mean(self.labels_only(graph, e))} | {mean(self._printed_rival(graph, e))}"
+                    for e in budgets
+                ),
+            ]
+            for graph in DATASETS
+        ]
+        return Grid.of_text(["Graph", *(f"ε_y={value_text(e)}" for e in budgets)], rows)
+
+    def labels_only_above(self, *budgets: str) -> Count:
+        """In how many cells labels only has a higher mean than the paper prints."""
+        found = [
+            gap(self.labels_only(graph, e), self._printed_rival(graph, e))
+            for graph in DATASETS
+            for e in budgets
+        ]
+        return Count(tuple(None if one is None else one > 0 for one in found))
+
+    # Beyond the paper.
+
+    def value_at(self, graph: str, y_eps: str, x_eps: str, column: str) -> Mean:
+        return self.mean_at("value_of_features", f"{graph}, y_eps={y_eps}", x_eps, column)
+
+    @property
+    def value_budgets(self) -> list[str]:
+        """The finite feature budgets of the experiment on what features are worth."""
+        rows = self.findings.tables["value_of_features"].entries["row"]
+        return [eps for eps in rows if math.isfinite(float(eps))]
+
+    def conditioning_gaps(self, graph: str, *, private: bool) -> dict[str, float | None]:
+        """MB conditioned minus the paper's protocol, by both budgets, as in the paper's tables."""
+        places: dict[str, tuple[str, ...]]
+        if private:
+            rows = {eps: f"MB, x_eps={eps}" for eps in BUDGETS[:3]}
+            places = {f"({e}, 1)": ("features", row, graph) for e, row in rows.items()}
+            places |= {f"(1, {y})": ("denoising", graph, y, "drop") for y in ("0.5", "2")}
+        else:
+            places = {f"({eps}, ∞)": ("mechanisms", graph, "mb", eps) for eps in BUDGETS}
+        return {
+            budgets: gap(self.mean_at(f"conditioned_{table}", *at), self.mean_at(table, *at))
+            for budgets, (table, *at) in places.items()
+        }
+
+    def conditioning_below(self, graph: str, *, private: bool) -> Count:
+        gaps = self.conditioning_gaps(graph, private=private).values()
+        return Count(tuple(None if one is None else one < 0 for one in gaps))
+
+    def conditioning_mean(self, graph: str, *, private: bool) -> float | None:
+        """The mean of the differences, None while one is missing."""
+        gaps = list(self.conditioning_gaps(graph, private=private).values())
+        found = [one for one in gaps if one is not None]
+        return fmean(found) if found and len(found) == len(gaps) else None
+
+    def conditioning(self) -> Grid:
+        """Conditioned minus the paper's protocol, by graph and budgets."""
+        rows, budgets = [], dict[str, None]()
+        for graph in self.graphs:
+            gaps: dict[str, float | None] = {}
+            for private in (False, True):
+                gaps |= self.conditioning_gaps(graph, private=private)
+            budgets |= dict.fromkeys(gaps)
+            rows.append([title(graph), *map(points, gaps.values())])
+        return Grid.of_text(["Graph", *budgets], rows)
+
+    def label_steps(self, graph: str) -> tuple[int | None, int]:
+        """K_y at (1, 1): of the conditioned setting, and of the authors' table."""
+        number = self.number("conditioned_features", "MB, x_eps=1", graph)
+        found = number and number.cell and number.cell.configuration
+        authors = load_table("paper").look_up(graph, "raw", 1.0, 1.0, 1.0).values["y_steps"]
+        return getattr(found.learner, "steps", None) if found else None, authors
+
+    def value_of_features(self, *graphs: str) -> Family:
+        """Conditioned reports minus blank ones, over all budgets of both kinds."""
+        table = self.findings.tables["value_of_features"]
+        (name,) = table.spec.differences
+        chosen = [f"{g}, y_eps={y_eps}" for g in graphs or self.graphs for y_eps in ("inf", "1")]
+        return Family(
+            tuple(
+                number.difference
+                for (block, _, column), number in table.numbers.items()
+                if column == name and block in chosen
+            )
+        )
+
+    def value_grid(self) -> Grid:
+        """Ranges over the feature budgets beside features without noise."""
+        rows = []
+        for y_eps in ("inf", "1"):
+            for graph in self.graphs:
+                spans = [
+                    span(self.value_at(graph, y_eps, eps, column) for eps in self.value_budgets)
+                    for column in ("conditioned", "blank")
+                ]
+                clean = self.value_at(graph, y_eps, "inf", "non-private")
+                rows.append([title(graph), value_text(y_eps), *spans, mean(clean)])
+        headings = ["Graph", "ε_y", "conditioned", "blank", "features without noise"]
+        return Grid.of_text(headings, rows, labels=2)
+
+    def equal(self, graph: str, who: str, edition: str, y_eps: str) -> Mean:
+        return self.mean_at("equal_labels", graph, f"{who}, {edition}", y_eps)
+
+    def equal_labels(self, first: str, second: str, edition: str, *budgets: str) -> Family:
+        """first minus second with as many labels, over the graphs and label budgets."""
+        found = []
+        for graph in self.graphs:
+            for y_eps in budgets:
+                rows = (f"{first}, {edition}", f"{second}, {edition}")
+                a, b = (self.number("equal_labels", graph, row, y_eps) for row in rows)
+                if a is not None and b is not None:
+                    found.append((a, b))
+        return family(found, self.source)
+
+    def validation_labels_help(self, who: str, y_eps: str) -> Count:
+        """On how many graphs a learner has a higher mean with the validation labels as well."""
+        gaps = [
+            gap(*(self.equal(graph, who, one, y_eps) for one in reversed(EDITIONS)))
+            for graph in self.graphs
+        ]
+        return Count(tuple(None if one is None else one > 0 for one in gaps))
+
+    def rule_counts(self) -> tuple[int, int]:
+        """Cells within both CIs under the chosen selection rule, and under the other."""
+        ours = sum(one.verdict is Verdict.WITHIN_CIS for one in self.compared)
+        return ours, sum(one.other_verdict is Verdict.WITHIN_CIS for one in self.compared)
+
+
+def _split_error(one: Judged) -> str:
+    """The standard error that one split of the nodes alone has: sqrt(a (1 - a) / n)."""
+    facts = dataset(one.cell.dataset).facts
+    if facts is None or one.ours is None:
+        return MISSING
+    tested = facts.num_nodes - int(facts.num_nodes * 0.5) - int(facts.num_nodes * 0.25)
+    share = one.ours.mean / 100
+    return f"{100 * math.sqrt(share * (1 - share) / tested):.1f}"
+
+
+def _points_span(gaps: Sequence[float | None]) -> str:
+    """The range of differences: −22.1 to −17.0."""
+    found = [one for one in gaps if one is not None]
+    if not found:
+        return MISSING
+    low, high = points(min(found)), points(max(found))
+    missing = f" ({len(gaps) - len(found)} missing)" if len(found) < len(gaps) else ""
+    return (low if low == high else f"{low} to {high}") + missing

@@ -1,0 +1,149 @@
+"""``NOTES.md`` and the README's sentences: templates filled with claims; no number is typed."""
+
+import csv
+from pathlib import Path
+
+from lpgnn.hyperparameters import load_table
+from lpgnn.paper import wording
+from lpgnn.paper.claims import Claims, title
+from lpgnn.paper.comparison import counts_text, stricter_rules
+from lpgnn.paper.findings import BEYOND_EXPERIMENTS, PAPER_EXPERIMENTS
+from lpgnn.paper.statistics import DATASETS
+from lpgnn.paper.wording import MISSING
+from lpgnn.report.grid import Grid
+from lpgnn.report.notation import value_text
+from lpgnn.rows import write_atomically
+
+ROUNDING, CHECK = "rounding.csv", "independent_check.csv"
+# The tables that lpgnn.tune found, not the authors.
+TUNED = ("conditioned", "residual")
+_FILTERS = {"kprop": "paper's protocol", "conditioned": "conditioned"}
+
+
+def write_notes(claims: Claims) -> None:
+    write_atomically(claims.source.results_dir / "NOTES.md", fill("notes.md.j2", claims))
+
+
+def fill(template: str, claims: Claims) -> str:
+    """Fill a Markdown template of this package with claims and the words for them."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("lpgnn.paper", ""),
+        autoescape=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    names = ("mean", "interval", "points", "span", "listed", "verdict", "wins", "clearly_loses")
+    environment.filters |= {name: getattr(wording, name) for name in names}
+    environment.filters["grid"] = lambda grid: grid.to_markdown().rstrip("\n")
+    environment.filters["size"] = lambda value: MISSING if value is None else f"{value:.1f}"
+    folder = claims.source.results_dir
+    tuned_on = sorted({graph for name in TUNED for graph in load_table(name).steps})
+    return environment.get_template(template).render(
+        c=claims,
+        findings=claims.findings,
+        claim=wording.claim,
+        title=title,
+        all_graphs=DATASETS,
+        selection=claims.source.selection,
+        verdicts=counts_text(one.verdict for one in claims.compared),
+        other_verdicts=counts_text(one.other_verdict for one in claims.compared),
+        stricter=stricter_rules(claims.judged),
+        paper_experiments=PAPER_EXPERIMENTS,
+        beyond_experiments=BEYOND_EXPERIMENTS,
+        rounding=Rounding(folder / ROUNDING),
+        check=IndependentCheck(folder / CHECK),
+        hparams={name: hyperparameters(name) for name in TUNED},
+        tuned_on=tuned_on,
+        tuned_titles=[title(graph) for graph in tuned_on],
+    )
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    """The lines of a CSV file, none without the file."""
+    if not path.is_file():
+        return []
+    return list(csv.DictReader(path.read_text("utf-8").splitlines()))
+
+
+class Rounding:
+    """What ``scripts/rounding.py`` measured: how far one last bit moves a repeat's accuracy."""
+
+    def __init__(self, path: Path) -> None:
+        self.lines = _read(path)
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    def largest(self, kind: str) -> float | None:
+        """The largest shift of a single repeat; ``kind``: kprop or conditioned."""
+        shifts = [float(line["max_shift"]) for line in self.lines if line["filter"] == kind]
+        return max(shifts, default=None)
+
+    def grid(self) -> Grid:
+        """Mean and largest shift, by graph, protocol and budgets."""
+        budgets = list(dict.fromkeys(line["x_eps"] for line in self.lines))
+        found: dict[tuple[str, str, str], dict[str, str]] = {}
+        for line in self.lines:
+            place = (line["dataset"], line["filter"], line["y_eps"])
+            shift = f"{float(line['mean_shift']):.1f} ({float(line['max_shift']):.1f})"
+            found.setdefault(place, {})[line["x_eps"]] = shift
+        rows = [
+            [title(graph), _FILTERS[kind], value_text(y_eps)]
+            + [shifts.get(eps, MISSING) for eps in budgets]
+            for (graph, kind, y_eps), shifts in found.items()
+        ]
+        headings = ["Graph", "Reports", "ε_y", *(f"ε_x={eps}" for eps in budgets)]
+        return Grid.of_text(headings, rows, labels=3)
+
+
+class IndependentCheck:
+    """What ``scripts/independent_check.py`` found, which imports nothing of this package."""
+
+    def __init__(self, path: Path) -> None:
+        self.lines = {line["reports of"]: line for line in _read(path)}
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    def holds_zero(self, name: str) -> bool:
+        """Whether the interval of own features minus this one holds 0."""
+        line = self.lines[name]
+        return abs(float(line["own_minus_this"])) <= float(line["its_half_width"])
+
+    def grid(self) -> Grid:
+        rows = [
+            [
+                name,
+                f"{float(line['mean']):.1f} ± {float(line['half_width']):.1f}",
+                f"{float(line['own_minus_this']):+.1f} ± {float(line['its_half_width']):.1f}",
+            ]
+            for name, line in self.lines.items()
+        ]
+        return Grid.of_text(["Reports of", "Accuracy", "Own features minus this"], rows)
+
+
+def hyperparameters(name: str) -> Grid:
+    """A table of conf/hparams, a line for each of its entries."""
+    table = load_table(name)
+    rows = []
+    for by_x in table.training.values():
+        for x_kind, by_y in by_x.items():
+            for y_kind, entries in by_y.items():
+                budgets = f"ε_x {_kind_text(x_kind)}, ε_y {_kind_text(y_kind)}"
+                for graph, (rate, decay, dropout) in entries.items():
+                    values = f"learning rate {rate}, weight decay {decay}, dropout {dropout}"
+                    rows.append([title(graph), budgets, values])
+    for graph, by_x in table.steps.items():
+        for x_eps, by_y in by_x.items():
+            for y_eps, (x_steps, y_steps) in by_y.items():
+                at = f"ε_x={float(x_eps):g}, ε_y={value_text(f'{float(y_eps):g}')}"
+                rows.append([title(graph), at, f"K_x = {x_steps}, K_y = {y_steps}"])
+    return Grid.of_text(["Graph", "Budgets", f"`conf/hparams/{name}.yaml`"], rows)
+
+
+def _kind_text(kind: str) -> str:
+    return value_text(kind) if kind == "inf" else kind
