@@ -11,7 +11,7 @@ import lpgnn
 PACKAGE = Path(lpgnn.__file__).parent
 
 # The line of stations; a module imports only from stations before its own.
-FOUNDATIONS = ("errors", "components", "randomness", "kernels")
+FOUNDATIONS = ("errors", "files", "components", "randomness", "kernels")
 STATIONS = (
     *("data", "privacy", "propagation", "models", "learners", "rows", "hyperparameters"),
     *("config", "composition", "provenance", "engine", "describe", "sweeps", "report", "paper"),

@@ -78,6 +78,7 @@ class Settings:
     data_dir: str | Path = "data"
     results_dir: str | Path = "results"
     force: bool = False
+    time_limit: float | str | None = "auto"
 
     def __post_init__(self) -> None:
         _positive("x_eps", self.x_eps, "must be a positive number, or inf for no perturbation")
@@ -103,6 +104,9 @@ class Settings:
         _one_of("metric", self.metric, tuple(self.metrics))
         if not isinstance(self.force, bool):
             raise InputError("force", self.force, "must be true or false")
+        if self.time_limit not in (None, "auto"):
+            allowed = "must be a number of seconds > 0, auto, or null for none"
+            _positive("time_limit", self.time_limit, allowed)
         for name, allowed in (
             ("device", "must be auto, cpu, cuda or cuda:N"),
             ("data_dir", "must be a folder"),

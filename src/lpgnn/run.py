@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from lpgnn.sweeps import (
     CostModel,
     Execution,
     describe_error,
+    explain,
     missing_repeats,
     outdated_rows,
     plan_tasks,
@@ -31,12 +33,13 @@ from lpgnn.sweeps.tasks import RUNS_ON_CPU, RUNS_ON_GPU
 USAGE = """\
 Overrides are Hydra's: dataset=cora x_eps=0.1 backbone=gat ...; with -m comma-separated values make
 a grid, and +experiment=NAME[,NAME] runs the grids of experiments.  conf/config.yaml lists all keys.
-Exit codes: 0 done, 1 a configuration failed, 2 bad input, 130 interrupted."""
+Exit codes: 0 done, 1 a run failed or its row is missing, 2 bad input, 130 interrupted.
+HYDRA_FULL_ERROR=1 shows the stack trace of what failed."""
 
 # Settings that hold for a whole sweep.
 _SHARED = (
     *("results_dir", "data_dir", "device", "kernels", "selection", "metric", "metrics"),
-    *("save", "force"),
+    *("save", "force", "time_limit"),
 )
 
 
@@ -49,7 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("-m", "--multirun", action="store_true", help="run a grid")
     parser.add_argument("--dry-run", action="store_true", help="show what there is to do, and stop")
-    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
+    parser.add_argument(
+        "--workers", type=int, help="processes (default: one per core; 0: this one)"
+    )
     add_config_dir(parser)
     parser.add_argument("overrides", nargs="*", help="KEY=VALUE", metavar="OVERRIDE")
     options = parser.parse_intermixed_args(arguments)
@@ -108,6 +113,7 @@ def run(points: Sequence[Point], *, workers: int | None, dry_run: bool = False) 
         first.kernels,
         workers,
         Measures(first.metrics, first.outputs, store),
+        first.time_limit,
     )
     for reason, count in outdated_rows(work, store, sources).items():
         print(f"{count} earlier rows no longer count: {reason}")
@@ -174,7 +180,7 @@ def _resolve(
             except Exception as error:  # a user's own loader may raise anything
                 if isinstance(error, InputError) and len(points) == 1:
                     raise
-                unusable[repr(dataset)] = (error, traceback.format_exc())
+                unusable[repr(dataset)] = (explain(error, [dataset]), traceback.format_exc())
         if repr(dataset) in unusable:
             name = " ".join(f"{key}={value}" for key, value in point.keys.items())
             stopped.append(Stopped(name or dataset.name, *unusable[repr(dataset)]))
@@ -209,7 +215,8 @@ def print_summaries(wanted: Sequence[tuple[Configuration, Settings]], store: Row
 
 
 def summary_of(rows: Sequence[Row], rule: str, metric: str = "acc") -> Summary:
-    return summarise([float(r[f"{rule}/test/{metric}"]) for r in rows if r["status"] == "ok"])
+    column = f"{rule}/test/{metric}"
+    return summarise([float(r[column]) for r in rows if r["status"] == "ok" and r.get(column)])
 
 
 def _print_stopped(stopped: Sequence[Stopped]) -> None:
@@ -221,7 +228,7 @@ def _print_stopped(stopped: Sequence[Stopped]) -> None:
         names = list(dict.fromkeys(one.name for one in alike))
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         print(f"error: {text} ({names[0]}{more})", file=sys.stderr)
-        if not isinstance(alike[0].error, InputError) and alike[0].details:
+        if os.environ.get("HYDRA_FULL_ERROR") == "1" and alike[0].details:
             print(alike[0].details, file=sys.stderr)
 
 

@@ -28,7 +28,6 @@ from lpgnn.run import add_config_dir
 from lpgnn.sweeps import (
     CostModel,
     Execution,
-    describe_error,
     missing_repeats,
     plan_tasks,
     run_tasks,
@@ -168,10 +167,7 @@ def choose(
     tasks = plan_tasks(list(work.values()), costs, execution.worker_count())
     failures = run_tasks(tasks, execution, costs=costs)
     if failures:
-        error = failures[0].error
-        if isinstance(error, InputError):
-            raise error
-        raise RuntimeError(describe_error(error)) from error
+        raise failures[0].error
 
     def criterion(one: Candidate) -> tuple[int, float]:
         return private_criterion(store.finished(dataset, resolved[id(one)].identity).values())
@@ -212,7 +208,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"share one collection, that of seed={TUNING_SEED} by default, and are trained repeats=3 "
         "times each from other initial weights.",
     )
-    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
+    parser.add_argument(
+        "--workers", type=int, help="processes (default: one per core; 0: this one)"
+    )
     parser.add_argument("--table", type=Path, help=f"to write (default: RESULTS_DIR/{TUNED_FILE})")
     add_config_dir(parser)
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
@@ -275,7 +273,9 @@ def tune(
     folder = base.results_path / "tuning"
     store = RowStore(folder)
     store.check_writable()
-    execution = Execution(base.data_path, folder, base.device, base.kernels, workers)
+    execution = Execution(
+        *(base.data_path, folder, base.device, base.kernels, workers), time_limit=base.time_limit
+    )
     training = choose(search.stage_one(), execution, store)
     steps = choose(search.stage_two(training), execution, store)
     path = table or base.results_path / TUNED_FILE

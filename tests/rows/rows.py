@@ -1,6 +1,7 @@
 """Rows as a run would write them, and files of them."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,11 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     """The text of a published file."""
     lines = [csv_line(COLUMNS), *(csv_line(as_cells(row, COLUMNS)) for row in rows)]
     return "".join(f"{line}\n" for line in lines)
+
+
+def timeless(text: str) -> str:
+    """The text of a file without the times at which its rows were written."""
+    return re.sub(r",[0-9]{19},(true|false)$", r",,\1", text, flags=re.MULTILINE)
 
 
 def publish(results_dir: Path, content: str | bytes, dataset: str = "sbm") -> Path:

@@ -1,7 +1,7 @@
 """Rows: their schema, storage, metrics and summaries."""
 
+from lpgnn.files import write_atomically as write_atomically
 from lpgnn.rows.compaction import Compacted as Compacted
-from lpgnn.rows.files import write_atomically as write_atomically
 from lpgnn.rows.frame import results as results
 from lpgnn.rows.metrics import DEFAULT_METRICS as DEFAULT_METRICS
 from lpgnn.rows.metrics import check_metrics as check_metrics
