@@ -151,6 +151,7 @@ def _is_stdlib(module: ModuleType) -> bool:
     return _is_below(path, _STDLIB) and not _is_below(path, _INSTALLED)
 
 
+@functools.lru_cache(maxsize=4096)  # asked for every component of thousands of configurations
 def _is_below(path: str, folders: tuple[Path, ...]) -> bool:
     return any(folder in Path(path).resolve().parents for folder in folders)
 

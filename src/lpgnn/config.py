@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +306,12 @@ class Configuration:
 
     def columns(self) -> dict[str, Any]:
         """The configuration as it stands in a row: names, numbers, and all options as JSON."""
+        names = {kind: c.name if c else "none" for kind, c in self.components().items()}
+        text, fingerprint = self._options_text, self.graph.fingerprint
+        return {**names, **self.numbers(), "options": text, "fingerprint": fingerprint}
+
+    @cached_property
+    def _options_text(self) -> str:
         options: dict[str, Any] = {}
         for kind, component in self.components().items():
             if component is None:
@@ -316,11 +322,9 @@ class Configuration:
                     f"{kind}._target_": component.target,
                     f"{kind}.source": component.source,
                 }
-        names = {kind: c.name if c else "none" for kind, c in self.components().items()}
-        text = json.dumps(options, sort_keys=True, default=_plain)
-        return {**names, **self.numbers(), "options": text, "fingerprint": self.graph.fingerprint}
+        return json.dumps(options, sort_keys=True, default=_plain)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """A hash of the computation: rows with it are this computation's results."""
         parts: dict[str, Any] = {

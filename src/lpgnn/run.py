@@ -117,8 +117,8 @@ def run(points: Sequence[Point], *, workers: int | None, dry_run: bool = False) 
     )
     for reason, count in outdated_rows(work, store, sources).items():
         print(f"{count} earlier rows no longer count: {reason}")
-    rows = [r for name in {c.dataset.name for c, _ in wanted.values()} for r in store.read(name)]
-    costs = CostModel(rows)
+    datasets = {configuration.dataset.name for configuration, _ in wanted.values()}
+    costs = CostModel(row for name in datasets for row in store.stream(name))
     together = RUNS_ON_CPU
     if any(repeats for _, repeats in work) and not dry_run:
         # A wrong device is reported before the work, not by each worker.

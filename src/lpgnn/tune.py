@@ -163,7 +163,7 @@ def choose(
         for configuration in [resolved[id(one)]]
     }
     dataset = next(iter(work.values()))[0].dataset.name
-    costs = CostModel(store.read(dataset))
+    costs = CostModel(store.stream(dataset))
     tasks = plan_tasks(list(work.values()), costs, execution.worker_count())
     failures = run_tasks(tasks, execution, costs=costs)
     if failures:

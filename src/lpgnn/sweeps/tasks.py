@@ -119,12 +119,11 @@ def missing_repeats(
     files = output_files(save)
 
     def is_done(repeat: int) -> bool:
-        folder = store.run_folder(identity, repeat)
         return (
             repeat in done
             and all(done[repeat].get(column) for column in columns)
             and all(recorded_source(done[repeat], name) == s for name, s in wanted.items())
-            and all((folder / name).is_file() for name in files)
+            and all((store.run_folder(identity, repeat) / name).is_file() for name in files)
         )
 
     return tuple(repeat for repeat in range(repeats) if not is_done(repeat))
