@@ -15,7 +15,7 @@ PAPER = mechanisms,features,denoising,kprop,budgets
 BEYOND = conditioned_mechanisms,conditioned_features,conditioned_denoising,learners,value_of_features
 PLACES = data_dir=$(DATA_DIR) results_dir=$(RESULTS_DIR)
 
-.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper report kill-test clean
+.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper report torture clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -67,8 +67,8 @@ beyond-paper: $(READY) ## Run what is missing beyond the paper (conditioned repo
 report: $(READY) ## Rebuild tables, figures and page from the rows
 	$(RUN) -m lpgnn.report $(PLACES)
 
-kill-test: $(READY) ## Kill a sweep 20 times and compare its rows with an undisturbed one's
-	$(RUN) scripts/kill_test.py
+torture: $(READY) ## Faults, 300 kills of the store, 100 of sweeps, growth to 200,000 rows (results/faults; PARTS=)
+	nice -n 10 $(RUN) scripts/torture $(PARTS) --data-dir $(DATA_DIR)
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -177,7 +177,7 @@ def _resolve(
         if repr(dataset) not in unusable:
             try:
                 facts_of(dataset, point.settings.data_path, fetch=fetch)
-            except Exception as error:  # a user's own loader may raise anything
+            except (Exception, SystemExit) as error:  # a user's own loader may raise anything
                 if isinstance(error, InputError) and len(points) == 1:
                     raise
                 unusable[repr(dataset)] = (explain(error, [dataset]), traceback.format_exc())

@@ -28,14 +28,8 @@ def make_row(identity: str, repeat: int, acc: float = 81.25, **changes: Any) -> 
             f"{rule}/{part}/{name}": 1.5 for part in ("train", "val") for name in ("loss", "acc")
         }
         row |= {f"{rule}/test/{name}": acc for name in ("acc", "macro_f1", "balanced_acc")}
-    provenance = {
-        "duration": 1.5,
-        "device": "cpu",
-        "version": "0.2.0",
-        "science": 1,
-        "engine": "cpu",
-    }
-    return row | provenance | {"revision": "e75cb7d9c9", "dirty": False} | changes
+    row |= {"duration": 1.5, "device": "cpu", "version": "0.2.0", "science": 1, "engine": "cpu"}
+    return row | {"revision": "e75cb7d9c9", "dirty": False} | changes
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

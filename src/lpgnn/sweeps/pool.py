@@ -22,7 +22,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from lpgnn.data import Graph
 from lpgnn.engine import Member, run_members
@@ -180,11 +183,24 @@ def _after_failure(
     return [], [Failure(configuration, error, details, repeats)]
 
 
+def _context() -> Any:
+    """How workers start: a fork takes milliseconds, a new interpreter seconds.
+
+    A fork of a process with several threads may hang, and one that has looked for a GPU may not use
+    it: then workers are new interpreters.
+    """
+    tasks = Path("/proc/self/task")
+    is_single = tasks.is_dir() and len(list(tasks.iterdir())) == 1
+    return multiprocessing.get_context(
+        "fork" if is_single and not torch.cuda.is_available() else "spawn"
+    )
+
+
 class _Process:
     """A worker process, the pipe to it, and what it is doing."""
 
     def __init__(self, execution: Execution) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
+        context = _context()
         self.connection, other = context.Pipe()
         self.process = context.Process(target=_serve, args=(other, execution, os.getpid()))
         with _blocked_interrupts():
@@ -386,6 +402,8 @@ def _blocked_interrupts() -> Iterator[None]:
 def _serve(connection: Connection, execution: Execution, parent: int) -> None:
     """The life of a worker: compute what comes in until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.SIG_DFL)  # a fork has the parent's handlers
     _end_with(parent)
     worker = Worker(execution)
     try:
@@ -450,6 +468,7 @@ def _progress(tasks: Sequence[Task], costs: CostModel, show: bool) -> Iterator[R
     """One bar over all epochs of all runs; epochs count by their estimated cost."""
     from tqdm import tqdm
 
+    tqdm.monitor_interval = 0  # no thread beside us: it would keep workers from being forked
     total = sum(costs.seconds(task) for task in tasks)
     unit = {id(task): costs.seconds(task) / task.epochs for task in tasks}
     layout = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"

@@ -137,6 +137,7 @@ def plan_tasks(
     When there are fewer configurations than workers, the repeats of one are shared out; when there
     are many with few repeats each, those that can train side by side share a task.
     """
+    workers = max(1, workers)  # without a worker, this process does the work
     open_work = [(configuration, repeats) for configuration, repeats in wanted if repeats]
     cuts = max(1, -(-workers // max(1, len(open_work))))
     pieces = []

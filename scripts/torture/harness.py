@@ -1,0 +1,160 @@
+"""Commands in processes of their own, forked from one that has imported everything."""
+
+import contextlib
+import json
+import os
+import runpy
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import lpgnn.run
+from lpgnn.rows import PROVENANCE, RowStore
+
+sys.path[:0] = [str(Path(__file__).parent)]
+torch.set_num_threads(1)
+
+GRAPH = ("dataset=sbm", "dataset.num_nodes=300", "dataset.num_classes=4", "dataset.num_features=90")
+GRID = ("-m", "x_eps=0.5,1,2", "repeats=2", "max_epochs=3")
+PLUG_IN = ("mechanism=custom", "mechanism._target_=plugins.Treacherous")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: None if it had to be killed."""
+
+    code: int | None
+    text: str
+
+    @property
+    def lines(self) -> list[str]:
+        """What it says about trouble."""
+        words = ("error", "not used", "waiting", "Traceback", "no longer", "nothing to merge")
+        found = self.text.replace("\r", "\n").splitlines()
+        return [line.strip() for line in found if any(word in line for word in words)]
+
+
+class Command:
+    """``python -m lpgnn.<module> ...`` in a process group of its own."""
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        before: Callable[[], object] | None = None,
+    ) -> None:
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115  # read when the command has ended
+        self.pid = os.fork()
+        if self.pid:
+            return
+        code: object = 70
+        try:
+            os.setsid()
+            os.dup2(self._output.fileno(), 1)
+            os.dup2(self._output.fileno(), 2)
+            os.environ.update(environment or {})
+            if before is not None:
+                before()
+            sys.argv = [f"lpgnn.{module}", *arguments]
+            sys.modules.pop(f"lpgnn.{module}", None)
+            runpy.run_module(f"lpgnn.{module}", run_name="__main__", alter_sys=True)
+            code = 0
+        except SystemExit as end:
+            code = end.code
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(Exception):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(code if isinstance(code, int) else 1 if code else 0)
+
+    def is_running(self) -> bool:
+        found, self._status = os.waitpid(self.pid, os.WNOHANG)
+        return found == 0
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def wait(self, seconds: float) -> Ended:
+        deadline, code = time.monotonic() + seconds, None
+        while time.monotonic() < deadline:
+            found, status = os.waitpid(self.pid, os.WNOHANG)
+            if found:
+                code = os.waitstatus_to_exitcode(status)
+                break
+            time.sleep(0.01)
+        self.kill()
+        if code is None:
+            os.waitpid(self.pid, 0)
+        self._output.seek(0)
+        return Ended(code, self._output.read().decode(errors="replace"))
+
+
+def sweep(
+    folder: Path,
+    *overrides: str,
+    workers: int = 0,
+    grid: Sequence[str] = GRID,
+    graph: Sequence[str] = GRAPH,
+    seconds: float = 600,
+    environment: Mapping[str, str] | None = None,
+    before: Callable[[], object] | None = None,
+) -> Ended:
+    """A small sweep of three configurations and two repeats."""
+    return start_sweep(
+        folder,
+        *overrides,
+        workers=workers,
+        grid=grid,
+        graph=graph,
+        environment=environment,
+        before=before,
+    ).wait(seconds)
+
+
+def start_sweep(
+    folder: Path,
+    *overrides: str,
+    workers: int = 0,
+    grid: Sequence[str] = GRID,
+    graph: Sequence[str] = GRAPH,
+    environment: Mapping[str, str] | None = None,
+    before: Callable[[], object] | None = None,
+) -> Command:
+    arguments = [*grid, *graph, f"results_dir={folder}", "device=cpu", *overrides]
+    known = {"TORTURE_RESULTS": str(folder)} | dict(environment or {})
+    return Command("run", [*arguments, "--workers", str(workers)], environment=known, before=before)
+
+
+def science(folder: Path, dataset: str = "sbm") -> list[str]:
+    """A line for each row, without the columns of where and when."""
+    rows = RowStore(folder).read(dataset)
+    kept = ({k: v for k, v in row.items() if k not in PROVENANCE} for row in rows)
+    return [json.dumps(row, sort_keys=True) for row in kept]
+
+
+def group_is_gone(group: int) -> bool:
+    """Whether no process of a group lives; the dead that nobody waited for do not count."""
+    for entry in Path("/proc").iterdir():
+        try:
+            state, _, own_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
+        except (OSError, ValueError):
+            continue
+        if int(own_group) == group and state not in "ZX":
+            return False
+    return True
+
+
+assert lpgnn.run  # imported here so that no fork has to
