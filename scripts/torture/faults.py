@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from harness import GRAPH, PLUG_IN, Command, Ended, science, start_sweep, sweep
+from harness import PLUG_IN, Command, Ended, science, start_sweep, sweep
 from plugins import FAULTS
 
 from lpgnn.data import BlockModel
@@ -104,7 +104,6 @@ DAMAGE: dict[str, Callable[[Lines], Lines]] = {
     "the last row without its last cell": lambda x: [*x[:-1], x[-1].rpartition(b",")[0] + b"\n"],
     "a row with blank results": lambda x: [*x[:2], re.sub(rb"[0-9.]+", b"", x[2]), *x[3:]],
     "a row twice": lambda x: [*x, x[2]],
-    "a row twice, with another accuracy": lambda x: [*x, x[2]],
     "a row missing": lambda x: [*x[:2], *x[3:]],
     "an unknown status": _changed(b",ok,", b",okay,"),
     "a letter in a number": _changed(b"true,", b"trve,"),
@@ -123,14 +122,6 @@ DAMAGE: dict[str, Callable[[Lines], Lines]] = {
     "a web page": lambda x: [b"<!DOCTYPE html>\n<html>404</html>\n"],
     "a line of a million characters": lambda x: [*x, b"x" * 1_000_000 + b"\n"],
 }
-_SILENT = (
-    "a row twice",
-    "a row missing",
-    "Windows",
-    "a byte order",
-    "blank lines",
-    "only a header",
-)
 
 
 def _damaged_rows(
@@ -139,11 +130,12 @@ def _damaged_rows(
     path = folder / "rows" / "sbm.csv"
     path.parent.mkdir()
     path.write_bytes(b"".join(damage(table)))
-    kept = len(RowStore(folder).entries("sbm"))
     ended = sweep(folder)
-    message = next(iter(ended.lines), "nothing said")
+    shards = (folder / "local" / "shards").glob("*.csv")
+    again = sum(len(path.read_bytes().splitlines()) - 1 for path in shards)
+    message = next(iter(ended.lines), "nothing to say")
     is_right = ended.code == 0 and len(ended.lines) <= 1 and science(folder) == expected
-    return f"{message}; {6 - kept} of 6 runs computed again, all rows as before", is_right
+    return f"{message}; {again} of 6 runs computed again, all rows as before", is_right
 
 
 # Plug-ins: the two innocent configurations must have their rows, and the guilty one is named.
@@ -448,6 +440,3 @@ def _clean(text: str, scratch: Path) -> str:
     text = re.sub(r"sbm\.[A-Za-z0-9-]+-[0-9]+-[0-9a-f]{8}\.csv", "sbm.SHARD.csv", text)
     text = re.sub(r"/[0-9]+/(below/)?(results|rows|local)", r"\2", text)
     return re.sub(r"results_dir=/[0-9]+:", "results_dir=results:", text).replace("|", r"\|")
-
-
-assert GRAPH

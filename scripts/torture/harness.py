@@ -15,6 +15,10 @@ from pathlib import Path
 import torch
 
 import lpgnn.run
+from lpgnn.composition import expand
+from lpgnn.config import Settings
+from lpgnn.data import BlockModel
+from lpgnn.engine import run_repeats
 from lpgnn.rows import PROVENANCE, RowStore
 
 sys.path[:0] = [str(Path(__file__).parent)]
@@ -52,6 +56,7 @@ class Command:
         before: Callable[[], object] | None = None,
     ) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115  # read when the command has ended
+        self._code: int | None = None
         self.pid = os.fork()
         if self.pid:
             return
@@ -80,24 +85,23 @@ class Command:
             os._exit(code if isinstance(code, int) else 1 if code else 0)
 
     def is_running(self) -> bool:
-        found, self._status = os.waitpid(self.pid, os.WNOHANG)
-        return found == 0
+        if self._code is None:
+            found, status = os.waitpid(self.pid, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if found else None
+        return self._code is None
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
     def wait(self, seconds: float) -> Ended:
-        deadline, code = time.monotonic() + seconds, None
-        while time.monotonic() < deadline:
-            found, status = os.waitpid(self.pid, os.WNOHANG)
-            if found:
-                code = os.waitstatus_to_exitcode(status)
-                break
+        deadline = time.monotonic() + seconds
+        while self.is_running() and time.monotonic() < deadline:
             time.sleep(0.01)
+        code = self._code
         self.kill()
-        if code is None:
-            os.waitpid(self.pid, 0)
+        while self.is_running():
+            time.sleep(0.01)
         self._output.seek(0)
         return Ended(code, self._output.read().decode(errors="replace"))
 
@@ -145,16 +149,14 @@ def science(folder: Path, dataset: str = "sbm") -> list[str]:
     return [json.dumps(row, sort_keys=True) for row in kept]
 
 
-def group_is_gone(group: int) -> bool:
-    """Whether no process of a group lives; the dead that nobody waited for do not count."""
-    for entry in Path("/proc").iterdir():
-        try:
-            state, _, own_group = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
-        except (OSError, ValueError):
-            continue
-        if int(own_group) == group and state not in "ZX":
-            return False
-    return True
+def warm_up() -> None:
+    """Import and compile what every command needs, here, so that no fork has to."""
+    assert lpgnn.run
+    graph = BlockModel(num_nodes=300, num_classes=4, num_features=90)
+    for backbone in ("sage", "gcn"):
+        configuration = Settings(dataset=graph, backbone=backbone, max_epochs=2).resolve()
+        run_repeats(configuration, graph.generate(), [0, 1], device="cpu")
+    expand([*GRID[1:], *GRAPH], multirun=True)
 
 
-assert lpgnn.run  # imported here so that no fork has to
+warm_up()

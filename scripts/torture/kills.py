@@ -43,15 +43,14 @@ def store_kills(scratch: Path, kills: int) -> tuple[str, int]:
         ]
         compactor = _start(lambda n: RowStore(scratch).compact(publish=n % 3 == 0), 1)
         time.sleep(0.05 + 0.1 * moments.random())
-        for number, pid, reader, first in [*writers, compactor]:
-            del number
+        for pid, reader, first in [*writers, compactor]:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             told = 0
             while received := os.read(reader, 65536):
                 told += len(received)
             os.close(reader)
-            is_writer = (pid, reader) != compactor[1:3]
+            is_writer = pid != compactor[0]
             killed["writers" if is_writer else "compactions"] += 1
             if is_writer:
                 acknowledged += told
@@ -81,7 +80,7 @@ def store_kills(scratch: Path, kills: int) -> tuple[str, int]:
     return text, lost + changed
 
 
-def _start(write: Callable[[int], object], first: int) -> tuple[int, int, int, int]:
+def _start(write: Callable[[int], object], first: int) -> tuple[int, int, int]:
     """Fork a process that writes again and again and says so byte by byte."""
     reader, writer = os.pipe()
     pid = os.fork()
@@ -93,7 +92,7 @@ def _start(write: Callable[[int], object], first: int) -> tuple[int, int, int, i
                 os.write(writer, b".")
         os._exit(1)
     os.close(writer)
-    return 0, pid, reader, first
+    return pid, reader, first
 
 
 def sweep_kills(scratch: Path, kills: int) -> tuple[str, int]:
@@ -132,7 +131,8 @@ def sweep_kills(scratch: Path, kills: int) -> tuple[str, int]:
                 done, victims[victim] = done + 1, victims[victim] + 1
             elif victim == "the parent":
                 os.kill(process.pid, signal.SIGKILL)
-                os.waitpid(process.pid, 0)
+                while process.is_running():
+                    time.sleep(0.01)
                 deadline = time.monotonic() + 10
                 while _group(process.pid) and time.monotonic() < deadline:
                     time.sleep(0.05)
