@@ -4,6 +4,7 @@ import os
 import resource
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,10 @@ def growth_table(scratch: Path, largest: int) -> tuple[str, int]:
     for size in sizes:
         folder = scratch / str(size)
         _fill(folder, size)
-        append = _measured(lambda folder=folder: _append(folder))[0]
-        read = _measured(lambda folder=folder: len(RowStore(folder).read("sbm")))[0]
-        plan, memory = _measured(lambda folder=folder: _plan(folder))
-        summary = _measured(lambda folder=folder: _summarise(folder))[0]
+        append = _measured(partial(_append, folder))[0]
+        read = _measured(partial(_read, folder))[0]
+        plan, memory = _measured(partial(_plan, folder))
+        summary = _measured(partial(_summarise, folder))[0]
         lines.append(
             f"| {size:,} | {BEFORE.get(size, '')} | {append:.5f} | {read:.2f} | {plan:.1f} "
             f"| {memory:.0f} | {summary:.1f} |"
@@ -88,6 +89,10 @@ def _append(folder: Path) -> float:
     for row in rows:
         store.append("sbm", [row])
     return (time.process_time() - started) / count
+
+
+def _read(folder: Path) -> int:
+    return len(RowStore(folder).read("sbm"))
 
 
 def _plan(folder: Path) -> None:

@@ -2,15 +2,18 @@
 
 import contextlib
 import itertools
+import json
 import os
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from harness import GRAPH, science, start_sweep, sweep
+from harness import GRAPH, Command, science, start_sweep, sweep
 
 from lpgnn.rows import RowStore
 
@@ -95,74 +98,122 @@ def _start(write: Callable[[int], object], first: int) -> tuple[int, int, int]:
     return pid, reader, first
 
 
-def sweep_kills(scratch: Path, kills: int) -> tuple[str, int]:
+def sweep_kills(scratch: Path, kills: int, at_once: int = 4) -> tuple[str, int]:
     """Kill a sweep's parent, a worker, or all of it; its rows must be an undisturbed sweep's."""
     undisturbed = scratch / "undisturbed"
     sweep(undisturbed, "max_epochs=20", grid=GRID, graph=GRAPH)
     expected = science(undisturbed)
-    moments = random.Random(0)
-    victims = Counter[str]()
-    wrong, done, rounds, at_work, orphans, finished = [], 0, 0, 0, 0, 0
-    while done < kills:
-        folder = scratch / f"killed{rounds}"
-        rounds += 1
-        rows = 0
-        while done < kills and rows < len(expected):
-            workers = 1 + done % 2
-            process = start_sweep(folder, "max_epochs=20", workers=workers, grid=GRID, graph=GRAPH)
-            victim = ("all of it", "the parent", "a worker")[done % 3]
-            before = len(RowStore(folder).entries("sbm"))
-            # Two kills of three fall when rows are coming in, the third anywhere from the start.
-            if moments.random() < 2 / 3:
-                while process.is_running() and len(RowStore(folder).entries("sbm")) == before:
-                    time.sleep(0.005)
-                time.sleep(0.3 * moments.random())
-            else:
-                time.sleep(1.5 * moments.random())
-            if not process.is_running():
-                finished += 1  # it was faster than the kill
-            elif victim == "a worker":
-                children = _children(process.pid)
-                for pid in children[:1]:
-                    os.kill(pid, signal.SIGKILL)
-                ended = process.wait(600)
-                if ended.code not in (0, 1) or "Traceback" in ended.text:
-                    wrong.append(f"kill {done}: a worker's death ended the sweep: {ended.code}")
-                done, victims[victim] = done + 1, victims[victim] + 1
-            elif victim == "the parent":
-                os.kill(process.pid, signal.SIGKILL)
-                while process.is_running():
-                    time.sleep(0.01)
-                deadline = time.monotonic() + 10
-                while _group(process.pid) and time.monotonic() < deadline:
-                    time.sleep(0.05)
-                orphans += bool(_group(process.pid))
-                process.kill()
-                done, victims[victim] = done + 1, victims[victim] + 1
-            else:
-                process.kill()
-                process.wait(60)
-                done, victims[victim] = done + 1, victims[victim] + 1
-            rows_now = len(RowStore(folder).entries("sbm"))
-            at_work += before < rows_now < len(expected)
-            if rows_now < before:
-                wrong.append(f"kill {done} lost {before - rows_now} rows")
-            rows = rows_now
-            print(f"kill {done}: {victim}, {rows} rows", flush=True)
-        ended = sweep(folder, "max_epochs=20", workers=2, grid=GRID, graph=GRAPH)
-        if ended.code != 0 or science(folder) != expected:
-            wrong.append(f"folder {rounds}: exit code {ended.code}, rows differ")
-    kinds = ", ".join(f"{count} of {name}" for name, count in sorted(victims.items()))
+    shares = [kills // at_once + (number < kills % at_once) for number in range(at_once)]
+    records = [
+        _in_child(partial(_kill_sweeps, scratch / str(number), share, expected, number))
+        for number, share in enumerate(shares)
+    ]
+    total = Counter[str]()
+    wrong: list[str] = []
+    for read in records:
+        record = read()
+        wrong += record.pop("wrong")
+        total += Counter(record)
+    victims = ", ".join(f"{total[name]} of {name}" for name in VICTIMS)
     text = (
         "# Kills of sweeps\n\n"
-        f"{done} kills -9 ({kinds}) at random moments of a sweep of {len(expected)} runs, in "
-        f"{rounds} folders; each folder is finished by one undisturbed start, and its rows are\n"
-        "compared with those of a sweep that nobody killed.\n\n"
+        f"{total['kills']} kills -9 ({victims}) at random moments of sweeps of "
+        f"{len(expected)} runs\n"
+        f"in {total['folders']} folders.  Each folder is finished by one undisturbed start, and\n"
+        "its rows are compared with those of a sweep that nobody killed.\n\n"
         "| kills | while rows came in | orphans after 10 s | rows lost, doubled or changed |\n"
         "|---|---|---|---|\n"
-        f"| {done} | {at_work} | {orphans} | {len(wrong)} |\n"
+        f"| {total['kills']} | {total['at work']} | {total['orphans']} | {len(wrong)} |\n"
     )
-    return text + "".join(f"\n- {one}" for one in wrong), len(wrong) + orphans
+    return text + "".join(f"\n- {one}" for one in wrong), len(wrong) + total["orphans"]
+
+
+VICTIMS = ("all of it", "the parent", "a worker")
+
+
+def _kill_sweeps(scratch: Path, kills: int, expected: list[str], seed: int) -> dict[str, Any]:
+    """Kill sweeps one after another; a folder whose sweep is finished is followed by a new one."""
+    moments = random.Random(seed)
+    counts, wrong = Counter[str](), list[str]()
+    while counts["kills"] < kills:
+        folder = scratch / str(counts["folders"])
+        counts["folders"] += 1
+        rows = 0
+        while counts["kills"] < kills and rows < len(expected):
+            # A worker's death is the rarest: the sweep goes on to its end.
+            victim = VICTIMS[moments.choice((0, 0, 1, 1, 2))]
+            process = start_sweep(
+                *(folder, "max_epochs=20"), workers=moments.choice((1, 2)), grid=GRID, graph=GRAPH
+            )
+            # Two kills of three fall when rows are coming in, the third anywhere from the start.
+            if moments.random() < 2 / 3:
+                while process.is_running() and len(RowStore(folder).entries("sbm")) == rows:
+                    time.sleep(0.01)
+                time.sleep(0.3 * moments.random())
+            else:
+                time.sleep(2 * moments.random())
+            if process.is_running():
+                counts += Counter({"kills": 1, victim: 1})
+                counts["orphans"] += _kill(process, victim, wrong)
+            now = len(RowStore(folder).entries("sbm"))
+            counts["at work"] += rows < now < len(expected)
+            if now < rows:
+                wrong.append(f"{victim} killed, and {rows - now} rows lost")
+            rows = now
+            print(f"{seed}: kill {counts['kills']}: {victim}, {rows} rows", flush=True)
+        ended = sweep(folder, "max_epochs=20", workers=2, grid=GRID, graph=GRAPH)
+        if ended.code != 0 or science(folder) != expected:
+            wrong.append(f"exit code {ended.code}, and rows differ: {ended.lines}")
+    return {**counts, "wrong": wrong}
+
+
+def _kill(process: Command, victim: str, wrong: list[str]) -> bool:
+    """Kill -9 a part of a sweep; return whether processes of it outlive its parent."""
+    if victim == "a worker":
+        for pid in _children(process.pid)[:1]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        ended = process.wait(900)
+        if ended.code not in (0, 1) or "Traceback" in ended.text:
+            wrong.append(f"the death of a worker ended the sweep with {ended.code}")
+        return False
+    if victim == "all of it":
+        process.kill()
+        process.wait(60)
+        return False
+    os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while (process.is_running() or _group(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    left = bool(_group(process.pid))
+    process.kill()
+    return left
+
+
+def _in_child(work: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """Start work in a fork; what is returned waits for its result."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(reader)
+            os.write(writer, json.dumps(work()).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+
+    def read() -> dict[str, Any]:
+        with os.fdopen(reader, "rb") as pipe:
+            content = pipe.read()
+        os.waitpid(pid, 0)
+        if not content:
+            return {"wrong": ["the script itself failed"]}
+        found: dict[str, Any] = json.loads(content)
+        return found
+
+    return read
 
 
 def _children(parent: int) -> list[int]:

@@ -315,6 +315,9 @@ class _Pool:
             task, one.task, one.deadline = one.task, None, float("inf")
             if task is not None:
                 self._fail(task, one.stored, *content)
+            # Who knows what else it did to its process: its memory, files, limits or folder.
+            if not isinstance(content[0], InputError):
+                self._remove(one)
         elif kind == "unmeasured":
             self.failures.append(_unmeasured(*content))
         elif kind == "storage":
