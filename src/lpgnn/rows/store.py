@@ -4,6 +4,7 @@ Writers need no lock: nobody else writes to a process's shard.
 """
 
 import contextlib
+import errno
 import logging
 import os
 import tempfile
@@ -105,6 +106,8 @@ class RowStore:
         try:
             self._folder.append(dataset, taken)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # this process has opened too many files, which is no fault of the folder
             raise StorageError.of(self.results_dir, error) from None
 
     def compact(self, *, publish: bool = False) -> list[Compacted]:

@@ -277,6 +277,8 @@ class _Pool:
             for one in list(self.processes):
                 for kind, content in one.messages():
                     self._handle(one, kind, content, is_last=is_last)
+                    if one not in self.processes:
+                        break
                 if one in self.processes and time.monotonic() > one.deadline:
                     self._end_hung(one)
         return None
