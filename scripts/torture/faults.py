@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -290,11 +289,16 @@ def _locked(expected: list[str], folder: Path) -> tuple[str, bool]:
     from filelock import FileLock
 
     sweep(folder)
-    held = FileLock(folder / "local" / ".compaction.lock")
-    held.acquire()
-    process = Command("compact", [f"results_dir={folder}"])
-    threading.Timer(2, held.release).start()
-    ended = process.wait(60)
+    reader, writer = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        FileLock(folder / "local" / ".compaction.lock").acquire()
+        os.write(writer, b".")
+        time.sleep(3)
+        os._exit(0)
+    os.read(reader, 1)
+    ended = Command("compact", [f"results_dir={folder}"]).wait(120)
+    os.waitpid(holder, 0)
     return f"exit code {ended.code}; {_errors(ended)}", (
         ended.code == 0 and "waiting for another compaction" in ended.text
     )
