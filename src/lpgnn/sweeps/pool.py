@@ -152,9 +152,9 @@ def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Fai
         task, stored = waiting.popleft(), list[int]()
         try:
             worker.compute(task, partial(report, task), stored.append, on_unmeasured)
-        except (StorageError, KeyboardInterrupt):
+        except StorageError:
             raise
-        except BaseException as error:  # sys.exit of a plug-in is no wish to end the sweep
+        except (Exception, SystemExit) as error:  # a plug-in's sys.exit is not meant for the sweep
             reason = explain(error, task.configuration.components().values())
             again, failed = _after_failure(task, sum(stored), reason, stack_trace(error))
             waiting.extendleft(reversed(again))
