@@ -6,10 +6,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from faults import Outcome
 
 PARTS = ("faults", "store-kills", "sweep-kills", "growth")
 
@@ -53,10 +49,7 @@ def main() -> int:
 def _fault_page(scratch: Path, data_dir: Path | None) -> tuple[str, int]:
     from faults import all_faults
 
-    outcomes: list[Outcome] = []
-    for one in all_faults(scratch, data_dir):
-        outcomes.append(one)
-        print("ok   " if one.is_right else "WRONG", one.fault, "->", one.happened, flush=True)
+    outcomes = all_faults(scratch, data_dir)
     wrong = sum(not one.is_right for one in outcomes)
     lines = [
         "# Faults and what happens",

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from harness import PLUG_IN, Command, Ended, science, start_sweep, sweep
+from harness import PLUG_IN, Command, Ended, in_child, science, start_sweep, sweep
 from plugins import FAULTS
 
 from lpgnn.data import BlockModel
@@ -21,6 +22,7 @@ from lpgnn.errors import InputError
 from lpgnn.rows import RowStore
 
 Lines = list[bytes]
+Run = Callable[[Path], tuple[str, bool]]
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class Outcome:
     is_right: bool
 
 
-def all_faults(scratch: Path, data_dir: Path | None) -> Iterator[Outcome]:
-    """Run every fault in a folder of its own."""
+def all_faults(scratch: Path, data_dir: Path | None, at_once: int = 4) -> list[Outcome]:
+    """Run every fault in a folder of its own, some at once."""
     undisturbed = scratch / "undisturbed"
     first = sweep(undisturbed)
     if first.code != 0:
@@ -42,17 +44,31 @@ def all_faults(scratch: Path, data_dir: Path | None) -> Iterator[Outcome]:
     expected = science(undisturbed)
     RowStore(undisturbed).compact(publish=True)
     table = (undisturbed / "rows" / "sbm.csv").read_bytes().splitlines(keepends=True)
-    for number, (group, fault, run) in enumerate(_faults(table, expected, data_dir)):
-        folder = scratch / str(number)
-        folder.mkdir()
-        try:
-            happened, is_right = run(folder)
-        except Exception as error:  # a fault that breaks the script is not survived
-            happened, is_right = f"{type(error).__name__}: {error}", False
-        yield Outcome(group, fault, _clean(happened, scratch), is_right)
+    faults = list(_faults(table, expected, data_dir))
+
+    def run_share(share: int) -> dict[str, Any]:
+        return {
+            str(number): _run_fault(*faults[number], scratch / str(number), scratch)
+            for number in range(share, len(faults), at_once)
+        }
+
+    found: dict[str, Any] = {}
+    for read in [in_child(partial(run_share, share)) for share in range(at_once)]:
+        found |= read()
+    return [Outcome(*found[str(number)]) for number in range(len(faults))]
 
 
-Run = Callable[[Path], tuple[str, bool]]
+def _run_fault(
+    group: str, fault: str, run: Run, folder: Path, scratch: Path
+) -> tuple[str, str, str, bool]:
+    folder.mkdir()
+    try:
+        happened, is_right = run(folder)
+    except Exception as error:  # a fault that breaks the script is not survived
+        happened, is_right = f"{type(error).__name__}: {error}", False
+    happened = _clean(happened, scratch)
+    print("ok   " if is_right else "WRONG", fault, "->", happened, flush=True)
+    return group, fault, happened, is_right
 
 
 def _faults(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -147,6 +148,32 @@ def science(folder: Path, dataset: str = "sbm") -> list[str]:
     rows = RowStore(folder).read(dataset)
     kept = ({k: v for k, v in row.items() if k not in PROVENANCE} for row in rows)
     return [json.dumps(row, sort_keys=True) for row in kept]
+
+
+def in_child(work: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
+    """Start work in a fork; what is returned waits for its result."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(reader)
+            os.write(writer, json.dumps(work()).encode())
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(writer)
+
+    def read() -> dict[str, Any]:
+        with os.fdopen(reader, "rb") as pipe:
+            content = pipe.read()
+        os.waitpid(pid, 0)
+        if not content:
+            return {"wrong": ["the script itself failed"]}
+        found: dict[str, Any] = json.loads(content)
+        return found
+
+    return read
 
 
 def warm_up() -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import os
 import random
 import signal
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import GRAPH, Command, science, start_sweep, sweep
+from harness import GRAPH, Command, in_child, science, start_sweep, sweep
 
 from lpgnn.rows import RowStore
 
@@ -105,7 +104,7 @@ def sweep_kills(scratch: Path, kills: int, at_once: int = 4) -> tuple[str, int]:
     expected = science(undisturbed)
     shares = [kills // at_once + (number < kills % at_once) for number in range(at_once)]
     records = [
-        _in_child(partial(_kill_sweeps, scratch / str(number), share, expected, number))
+        in_child(partial(_kill_sweeps, scratch / str(number), share, expected, number))
         for number, share in enumerate(shares)
     ]
     total = Counter[str]()
@@ -188,32 +187,6 @@ def _kill(process: Command, victim: str, wrong: list[str]) -> bool:
     left = bool(_group(process.pid))
     process.kill()
     return left
-
-
-def _in_child(work: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-    """Start work in a fork; what is returned waits for its result."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            os.close(reader)
-            os.write(writer, json.dumps(work()).encode())
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(writer)
-
-    def read() -> dict[str, Any]:
-        with os.fdopen(reader, "rb") as pipe:
-            content = pipe.read()
-        os.waitpid(pid, 0)
-        if not content:
-            return {"wrong": ["the script itself failed"]}
-        found: dict[str, Any] = json.loads(content)
-        return found
-
-    return read
 
 
 def _children(parent: int) -> list[int]:
