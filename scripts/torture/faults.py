@@ -18,6 +18,8 @@ from harness import PLUG_IN, Command, Ended, in_child, science, start_sweep, swe
 from plugins import FAULTS
 
 from lpgnn.data import BlockModel
+from lpgnn.data.karateclub import Facebook
+from lpgnn.data.planetoid import Cora
 from lpgnn.errors import InputError
 from lpgnn.rows import RowStore
 
@@ -220,8 +222,8 @@ PLUG_INS: dict[str, Run] = {
 
 
 def _deleted_in_the_middle(expected: list[str], folder: Path) -> tuple[str, bool]:
-    two_tasks = ("backbone=sage,gcn", "max_epochs=400")
-    process = start_sweep(folder, *two_tasks, workers=1)
+    two_tasks = ("max_epochs=2,4000",)  # one is soon done, the other is under way much longer
+    process = start_sweep(folder, *two_tasks, workers=2)
     shards = folder / "local" / "shards"
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not RowStore(folder).entries("sbm"):
@@ -308,7 +310,8 @@ def _locked(expected: list[str], folder: Path) -> tuple[str, bool]:
     reader, writer = os.pipe()
     holder = os.fork()
     if holder == 0:
-        FileLock(folder / "local" / ".compaction.lock").acquire()
+        held = FileLock(folder / "local" / ".compaction.lock")
+        held.acquire()
         os.write(writer, b".")
         time.sleep(3)
         os._exit(0)
@@ -365,9 +368,7 @@ NAMES: dict[str, Run] = {
 
 
 def _flipped_bits(data_dir: Path, name: str, folder: Path) -> tuple[str, bool]:
-    from lpgnn.config import make_component
-
-    dataset = make_component("dataset", {"_target_": _class_of(name), "download": False})
+    dataset = {"cora": Cora, "facebook": Facebook}[name](download=False)
     source = data_dir / name / "raw"
     raw = folder / name / "raw"
     shutil.copytree(source, raw)
@@ -387,10 +388,6 @@ def _flipped_bits(data_dir: Path, name: str, folder: Path) -> tuple[str, bool]:
         path.write_bytes(content)
     text = f"{refused} refused, {same} load as the same graph, {other} as another"
     return text, other == 0 and refused > 0
-
-
-def _class_of(name: str) -> str:
-    return {"cora": "lpgnn.data.planetoid.Cora", "facebook": "lpgnn.data.karateclub.Facebook"}[name]
 
 
 # Machine code: these need an interpreter of their own.
