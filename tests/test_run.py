@@ -537,7 +537,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
 
 def test_workers_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--workers", "-1"]) == 2
-    assert "error: --workers=-1: must be a whole number >= 1, or 0" in capsys.readouterr().err
+    assert "error: workers=-1: must be a whole number >= 1, or 0" in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_with_code_130(
@@ -806,7 +806,7 @@ def test_ctrl_c_ends_promptly_and_leaves_nothing_half_written(tmp_path: Path) ->
     finally:
         _end(process)
     assert kill_test.count_rows(tmp_path) == 1
-    (shard,) = files(tmp_path)
+    (shard,) = (name for name in files(tmp_path) if "/sweeps/" not in name)
     assert shard.startswith("local/shards/sbm.")
 
 

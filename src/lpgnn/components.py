@@ -107,6 +107,8 @@ def source_digest(thing: Any) -> str:
     """
     if isinstance(thing, functools.partial):
         return _joined([source_digest(thing.func), _hash(repr((thing.args, thing.keywords)))])
+    if isinstance(thing, type) and _is_own_class(thing):
+        return ""
     digests = []
     for part in thing.__mro__ if isinstance(thing, type) else [thing]:
         module = inspect.getmodule(part)
@@ -117,6 +119,13 @@ def source_digest(thing: Any) -> str:
         else:
             digests += [_file_digest(path) for path in _user_files(module)]
     return _joined(digests)
+
+
+@functools.lru_cache(maxsize=512)
+def _is_own_class(thing: type) -> bool:
+    """Whether a class and its bases are the package's or Python's; asked for every run."""
+    modules = (inspect.getmodule(part) for part in thing.__mro__)
+    return all(module is None or _is_own(module) or _is_stdlib(module) for module in modules)
 
 
 def target_digest(target: str) -> str:

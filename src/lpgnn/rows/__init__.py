@@ -12,6 +12,11 @@ from lpgnn.rows.metrics import recorded_source as recorded_source
 from lpgnn.rows.outputs import save_history as save_history
 from lpgnn.rows.outputs import save_predictions as save_predictions
 from lpgnn.rows.outputs import save_weights as save_weights
+from lpgnn.rows.records import Status as Status
+from lpgnn.rows.records import SweepRecord as SweepRecord
+from lpgnn.rows.records import Wanted as Wanted
+from lpgnn.rows.records import at_work as at_work
+from lpgnn.rows.records import records as records
 from lpgnn.rows.schema import COLUMNS as COLUMNS
 from lpgnn.rows.schema import PROVENANCE as PROVENANCE
 from lpgnn.rows.schema import Row as Row

@@ -32,7 +32,7 @@ from lpgnn.engine import Member, run_members
 from lpgnn.errors import InputError, RunError, StorageError
 from lpgnn.kernels import Backend
 from lpgnn.propagation import PreparedGraph
-from lpgnn.rows import RowStore
+from lpgnn.rows import RowStore, at_work
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, explain, stack_trace
 from lpgnn.sweeps.tasks import Execution, Task
@@ -100,22 +100,28 @@ class Worker:
         whose row lacks a metric, and why.
         """
         dataset = task.configuration.dataset
-        graph, prepared = self._graph(task)
 
         def keep(rows: list[dict[str, Any]]) -> None:
             self.store.append(dataset.name, map(self._with_metrics, rows))
             if on_stored is not None:
                 on_stored(len(rows))
 
-        run_members(
-            task.members,
-            graph,
-            prepared,
-            measures=self.execution.measures,
-            on_epoch=on_epoch,
-            on_rows=keep,
-            on_unmeasured=on_unmeasured,
-        )
+        with self._on_record(task):
+            graph, prepared = self._graph(task)
+            run_members(
+                task.members,
+                graph,
+                prepared,
+                measures=self.execution.measures,
+                on_epoch=on_epoch,
+                on_rows=keep,
+                on_unmeasured=on_unmeasured,
+            )
+
+    def _on_record(self, task: Task) -> contextlib.AbstractContextManager[None]:
+        if self.execution.record is None:
+            return contextlib.nullcontext()
+        return at_work(self.execution.record, ((c.identity, r) for c, r in task.members))
 
     def _with_metrics(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with the other metrics that an earlier row of the same run has."""

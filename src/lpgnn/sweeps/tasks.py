@@ -77,11 +77,12 @@ class Execution:
     workers: int | None = None  # None = one per core, 0 = compute in this process
     measures: Measures = field(default_factory=Measures)
     time_limit: TimeLimit = "auto"
+    record: Path | None = None  # where the sweep is on record, for others to see
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 0:
             allowed = "must be a whole number >= 1, or 0 to compute in this process"
-            raise InputError("--workers", self.workers, allowed)
+            raise InputError("workers", self.workers, allowed)
 
     def worker_count(self) -> int:
         if self.workers is not None:
