@@ -229,7 +229,7 @@ def test_status_counts_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     rows = run_repeats(configuration, SMALL_GRAPH.generate(), [0, 1])
     rows[1]["status"] = "failed: loss is not finite at epoch 2"
     RowStore(tmp_path).append("sbm", rows)
-    with record.alive(), at_work(record.folder, [(configuration.identity, 2)]):
+    with record.alive(beats=True), at_work(record.folder, [(configuration.identity, 2)]):
         assert status([str(tmp_path)]) == 0
         line = capsys.readouterr().out
         assert "4 runs: 1 done, 1 running, 1 failed, 1 left; about" in line

@@ -1,8 +1,8 @@
 """Who is at work in a results folder, and on what: read from any machine that sees the folder.
 
     local/sweeps/<sweep>/sweep.json      the runs that a sweep set out to compute
-    local/sweeps/<sweep>/<process>.beat  touched every few seconds while that process lives
-    local/sweeps/<sweep>/<process>.work  the runs that it trains now, touched likewise
+    local/sweeps/<sweep>/<process>.beat  there while the sweep's own process lives
+    local/sweeps/<sweep>/<process>.work  the runs that a process trains now, touched meanwhile
 
 A finished sweep leaves nothing; one that was killed leaves its record until its runs are done.
 """
@@ -67,9 +67,13 @@ class SweepRecord:
             raise StorageError.of(results_dir, error) from None
         return record
 
-    def alive(self) -> contextlib.AbstractContextManager[None]:
-        """While inside, the sweep counts as alive."""
-        return _marked(self.folder / f"{_process()}.beat", "")
+    def alive(self, *, beats: bool) -> contextlib.AbstractContextManager[None]:
+        """While inside, the sweep counts as alive.
+
+        beats: touch the mark, for other machines to see.  A local sweep leaves that to its workers:
+        the thread would keep them from being forked.
+        """
+        return _marked(self.folder / f"{_process()}.beat", "", beats=beats)
 
     def finish(self, *, failed: bool) -> None:
         """What is over leaves no record, unless something failed and the jobs' own words count."""
@@ -162,11 +166,11 @@ def records(results_dir: Path) -> list[SweepRecord]:
 
 def at_work(folder: Path, runs: Iterable[Run]) -> contextlib.AbstractContextManager[None]:
     """While inside, this process is on record as training these runs."""
-    return _marked(folder / f"{_process()}.work", json.dumps(list(runs)))
+    return _marked(folder / f"{_process()}.work", json.dumps(list(runs)), beats=True)
 
 
 @contextlib.contextmanager
-def _marked(path: Path, text: str) -> Iterator[None]:
+def _marked(path: Path, text: str, *, beats: bool) -> Iterator[None]:
     """A file that is there and fresh as long as this process lives.
 
     It is for readers only: a full disk or a folder that is gone stops no work.
@@ -180,8 +184,8 @@ def _marked(path: Path, text: str) -> Iterator[None]:
 
     with contextlib.suppress(OSError):
         path.write_text(text)
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
+    if beats:
+        threading.Thread(target=beat, daemon=True).start()
     try:
         yield
     finally:
@@ -193,8 +197,8 @@ def _marked(path: Path, text: str) -> Iterator[None]:
 def _is_fresh(path: Path) -> bool:
     """Whether the process that made a mark lives, as far as can be seen from here."""
     host, _, process = path.stem.rpartition("-")
-    if host == socket.gethostname() and not Path(f"/proc/{process}").exists():
-        return not Path("/proc/self").exists()
+    if host == socket.gethostname() and Path("/proc/self").exists():
+        return Path(f"/proc/{process}").exists()
     try:
         return abs(time.time() - path.stat().st_mtime) < _ALIVE_SECONDS
     except OSError:

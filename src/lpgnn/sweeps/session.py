@@ -148,7 +148,7 @@ def _compute(
     ]
     folder = None if launcher is None else launcher.folder
     record = SweepRecord.start(execution.results_dir, runs, folder)
-    with record.alive():
+    with record.alive(beats=launcher is not None):
         if launcher is None:
             execution = replace(execution, record=record.folder)
             failures = run_tasks(tasks, execution, costs=costs)
