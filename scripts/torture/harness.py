@@ -15,7 +15,9 @@ from typing import Any
 
 import torch
 
+import lpgnn.application
 import lpgnn.run
+import lpgnn.sweeps.session
 from lpgnn.composition import expand
 from lpgnn.config import Settings
 from lpgnn.data import BlockModel
@@ -178,7 +180,7 @@ def in_child(work: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]
 
 def warm_up() -> None:
     """Import and compile what every command needs, here, so that no fork has to."""
-    assert lpgnn.run
+    assert all((lpgnn.run, lpgnn.application, lpgnn.sweeps.session))
     graph = BlockModel(num_nodes=300, num_classes=4, num_features=90)
     for backbone in ("sage", "gcn"):
         configuration = Settings(dataset=graph, backbone=backbone, max_epochs=2).resolve()
