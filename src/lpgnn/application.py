@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lpgnn.composition import GROUPS, expand, known_spelling, quoted
-from lpgnn.errors import InputError
+from lpgnn.errors import FULL_ERROR, SHORT_ERROR, InputError, full_errors
 from lpgnn.hyperparameters import conf_dir
 
 # Flags of our own, and the settings that they stand for, as -m stands for hydra.mode=MULTIRUN.
@@ -26,7 +26,6 @@ _ASKS = (
     *("--version", "-r", "--run", "--experimental-rerun"),
 )
 _FUNCTION = re.compile(r"[a-z_]+\(")
-_FULL_ERROR = "HYDRA_FULL_ERROR"
 # The extras that bring launchers, where they have other names.
 _EXTRAS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "slurm_gpu": "slurm"}
 
@@ -44,7 +43,6 @@ def run_application(
     many = is_sweep or any(word in _MULTIRUN or _key(word) == "experiment" for word in words)
     if many and not asks:
         words = ["--multirun", *(_open(word) for word in words if word not in _MULTIRUN)]
-    full_error = os.environ.get(_FULL_ERROR) == "1"
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
@@ -57,7 +55,7 @@ def run_application(
                 task
             )()
     except (HydraException, OmegaConfBaseException, YAMLError, UnicodeError) as error:
-        if full_error:
+        if full_errors():
             raise
         raise _explained(error, words, folders, many) from None
     return 0
@@ -132,16 +130,17 @@ def _open(word: str) -> str:
 @contextlib.contextmanager
 def _command_line(task: Callable[[Any], None], words: Sequence[str]) -> Iterator[None]:
     """Hydra reads sys.argv, and prints errors itself unless it is asked for all of them."""
-    arguments, full_error = sys.argv, os.environ.get(_FULL_ERROR)
+    arguments, before = sys.argv, os.environ.get(FULL_ERROR)
     sys.argv = [f"python -m {task.__module__}", *words]
-    os.environ[_FULL_ERROR] = "1"
+    if not full_errors():
+        os.environ |= {FULL_ERROR: "1", SHORT_ERROR: "1"}
     try:
         yield
     finally:
         sys.argv = arguments
-        del os.environ[_FULL_ERROR]
-        if full_error is not None:
-            os.environ[_FULL_ERROR] = full_error
+        if os.environ.pop(SHORT_ERROR, None):
+            del os.environ[FULL_ERROR]
+            os.environ |= {} if before is None else {FULL_ERROR: before}
 
 
 def _explained(

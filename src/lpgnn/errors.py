@@ -10,6 +10,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 
+# Hydra shows whole stack traces if this is 1; entry points do the same, unless they have set it
+# themselves to get at Hydra's errors, and then they set the other, too.
+FULL_ERROR, SHORT_ERROR = "HYDRA_FULL_ERROR", "LPGNN_SHORT_ERROR"
+
 _RESUME = "finished runs are kept; rerun to resume"
 # The exit code of a process that a signal has ended, as a shell gives it.
 _ENDED_BY_SIGNAL = 128
@@ -125,8 +129,13 @@ def terminable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def full_errors() -> bool:
+    """Whether the user wants to see stack traces."""
+    return os.environ.get(FULL_ERROR) == "1" and SHORT_ERROR not in os.environ
+
+
 def _refuse(error: InputError) -> int:
-    if os.environ.get("HYDRA_FULL_ERROR") == "1":
+    if full_errors():
         traceback.print_exception(error)
     _say(f"error: {error}")
     return 2

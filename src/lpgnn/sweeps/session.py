@@ -1,7 +1,6 @@
 """A sweep from its points to their summaries: what is done is dropped, the rest computed."""
 
 import math
-import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from lpgnn.config import SELECTIONS, Configuration, Settings, facts_of
 from lpgnn.data import Dataset
 from lpgnn.describe import describe, label
 from lpgnn.engine import Measures
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, full_errors
 from lpgnn.kernels import Backend
 from lpgnn.rows import (
     Row,
@@ -250,7 +249,7 @@ def _print_stopped(stopped: Sequence[Stopped]) -> None:
         names = list(dict.fromkeys(one.name for one in alike))
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         print(f"error: {text} ({names[0]}{more})", file=sys.stderr)
-        if os.environ.get("HYDRA_FULL_ERROR") == "1" and alike[0].details:
+        if full_errors() and alike[0].details:
             print(alike[0].details, file=sys.stderr)
 
 
