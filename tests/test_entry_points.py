@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,17 @@ from lpgnn.errors import InputError, exit_code
 ROOT = Path(__file__).parents[1]
 
 
-def script(code: str, **options: object) -> subprocess.CompletedProcess[str]:
+def heed_signals() -> None:
+    """As from a terminal: what nohup or a shell in the background ignores, children ignore, too."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def script(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Work in a process of its own, as an entry point does it."""
+    options = {"preexec_fn": heed_signals} | options
     text = f"import os, signal, sys\nfrom lpgnn.errors import exit_code\n{code}\n"
-    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+    return subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, **options
     )
 
