@@ -154,18 +154,22 @@ def test_everything_is_shown_on_demand(
     assert os.environ["HYDRA_FULL_ERROR"] == "1"
 
 
-def test_the_shell_completes_choices() -> None:
+def test_the_shell_completes_verbs_and_choices(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As Hydra's bash function asks for them."""
-    line = "python -m lpgnn.run mechanism="
-    done = subprocess.run(
-        [sys.executable, "-m", "lpgnn.run", "--shell-completion", "query=bash"],
-        env=os.environ | {"COMP_LINE": line, "COMP_POINT": str(len(line))},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert {"mechanism=mb", "mechanism=ag"} <= set(done.stdout.split())
+    from lpgnn.__main__ import main as lpgnn
+
+    for line, expected in (
+        ("lpgnn ru", {"run", "status"}),
+        ("lpgnn run mechanism=", {"mechanism=mb", "mechanism=ag"}),
+        ("lpgnn run x_eps=1 learner=d", {"learner=drop"}),
+    ):
+        monkeypatch.setenv("COMP_LINE", line)
+        assert lpgnn(["-sc", "query=bash"]) == 0
+        assert expected <= set(capsys.readouterr().out.split())
+    assert main(["-sc", "install=bash"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("-F hydra_bash_completion lpgnn")
 
 
 @pytest.mark.skipif(find_spec("hydra_plugins.hydra_joblib_launcher") is None, reason="no joblib")

@@ -1,5 +1,6 @@
 """``lpgnn <verb> ...``: the same as ``python -m lpgnn.<verb> ...``."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -24,7 +25,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for verb, (_, purpose) in VERBS.items():
             print(f"  {verb:<10} {purpose}")
         return 0 if words else 2
+    if words[0] in ("-sc", "--shell-completion"):
+        return exit_code(lambda: _complete(words))
     return exit_code(lambda: _call(words[0], words[1:]))
+
+
+def _complete(words: Sequence[str]) -> int:
+    """Answer a shell that completes: Hydra's function leaves the verb to us."""
+    _, verb, rest, *_ = (*os.environ.get("COMP_LINE", "").split(maxsplit=2), "", "", "")
+    if verb in ("run", "tune"):
+        os.environ["COMP_LINE"] = f"lpgnn {rest}"
+        return _call(verb, words)
+    print(*VERBS)
+    return 0
 
 
 def _call(verb: str, arguments: Sequence[str]) -> int:

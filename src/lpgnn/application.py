@@ -48,7 +48,7 @@ def run_application(
     from yaml import YAMLError
 
     try:
-        with _command_line(task, [*_config_dirs(folders), *words]):
+        with _command_line([*_config_dirs(folders), *words]):
             from hydra import main
 
             main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(
@@ -128,10 +128,10 @@ def _open(word: str) -> str:
 
 
 @contextlib.contextmanager
-def _command_line(task: Callable[[Any], None], words: Sequence[str]) -> Iterator[None]:
+def _command_line(words: Sequence[str]) -> Iterator[None]:
     """Hydra reads sys.argv, and prints errors itself unless it is asked for all of them."""
     arguments, before = sys.argv, os.environ.get(FULL_ERROR)
-    sys.argv = [f"python -m {task.__module__}", *words]
+    sys.argv = ["lpgnn", *words]
     if not full_errors():
         os.environ |= {FULL_ERROR: "1", SHORT_ERROR: "1"}
     try:
