@@ -92,7 +92,8 @@ def test_a_folder_of_ones_own(
     where = (*words, f"results_dir={tmp_path / 'results'}", "repeats=1", "max_epochs=2")
     assert main(["experiment=mine", *where, "--dry-run"]) == 0
     assert "2 configurations, 0 done, 2 to do" in capsys.readouterr().out
-    assert main(["dataset=tiny", "mechanism=fine", *where, "workers=0"]) == 0
+    spelling = "fine" if way == "config-dir" else "Fine"
+    assert main(["dataset=tiny", f"mechanism={spelling}", *where, "workers=0"]) == 0
     (row,) = RowStore(tmp_path / "results").read("sbm")
     assert json.loads(row["options"])["mechanism.num_samples"] == 4
     assert main(["-m", "dataset=tiny", "mechanism=glob([mb,F*])", *where, "--dry-run"]) == 0
