@@ -15,7 +15,7 @@ PAPER = mechanisms,features,denoising,kprop,budgets
 BEYOND = conditioned_mechanisms,conditioned_features,conditioned_denoising,learners,value_of_features
 PLACES = data_dir=$(DATA_DIR) results_dir=$(RESULTS_DIR)
 
-.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper report torture cluster-test clean
+.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper information report torture cluster-test clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ reproduce-paper: $(READY) ## Run what is missing of the paper's experiments, the
 beyond-paper: $(READY) ## Run what is missing beyond the paper (conditioned reports, learners), then report
 	$(RUN) -m lpgnn.run +experiment=$(BEYOND) dataset=$(DATASETS) $(PLACES)
 	$(RUN) -m lpgnn.report $(PLACES)
+
+information: $(READY) ## Measure how many reported bits depend on the features
+	$(RUN) -m lpgnn.information $(PLACES)
 
 report: $(READY) ## Rebuild tables, figures and page from the rows
 	$(RUN) -m lpgnn.report $(PLACES)

@@ -18,7 +18,7 @@ STATIONS = (
 )
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (
-    *("__main__", "application", "run", "status", "tune", "bench", "compact"),
+    *("__main__", "application", "run", "status", "tune", "bench", "compact", "information"),
     "report.__main__",
 )
 

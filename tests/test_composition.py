@@ -29,6 +29,8 @@ GRID_SIZES = {
     **{"conditioned_mechanisms": (21, 21), "conditioned_features": (10, 10)},
     **{"conditioned_denoising": (15, 15), "learners": (33, 33), "value_of_features": (58, 58)},
     "equal_labels": (12, 12),
+    # Labels only has no K_x: it stands in four blocks.
+    **{"budget_split": (54, 54), "planted": (44, 41)},
 }
 
 EXPERIMENTS = {
@@ -390,7 +392,7 @@ def test_folders_may_have_spaces_and_tildes(override: str, expected: Path) -> No
         ("learner.steps=two", "learner.steps", ">= 0"),
         ("x_eps=1,2", "x_eps", "-m"),
         ("dataset=cora,pubmed", "dataset", "-m"),
-        ("dataset=karate", "dataset", "cora, custom, facebook, lastfm, pubmed, sbm"),
+        ("dataset=karate", "dataset", "cora, custom, facebook, lastfm, planted, pubmed, sbm"),
         ("mechanism=gauss", "mechanism", "1b, ag, custom, lp, mb"),
         ("label_mechanism=lp", "label_mechanism", "custom, rr"),
         ("filter=ppr", "filter", "conditioned, custom, kprop"),
@@ -481,3 +483,45 @@ def test_a_bad_member_of_a_grid_is_refused() -> None:
     assert bad_input("x_eps=1,-2", multirun=True).value == -2
     assert bad_input("x_eps=1,1e308", multirun=True).value == 1e308
     assert bad_input("mechanism=mb,zz", multirun=True).value == "zz"
+
+
+def test_a_total_and_a_share_set_both_budgets() -> None:
+    points = expand(["total_eps=4,9", "x_share=0.25,0.5"], multirun=True)
+    budgets = [(point.settings.x_eps, point.settings.y_eps) for point in points]
+    assert budgets == [(1, 3), (2, 2), (2.25, 6.75), (4.5, 4.5)]
+    assert points[0].keys == {"total_eps": "4", "x_share": "0.25"}
+    assert {sum(pair) for pair in budgets} == {4, 9}
+    (same,) = expand(["total_eps=4", "x_share=0.5"])
+    assert same.settings.resolve().identity == identity("x_eps=2", "y_eps=2")
+
+
+def test_a_share_of_zero_spends_all_on_labels() -> None:
+    (labels,) = expand(["total_eps=3", "x_share=0", "learner=label_propagation"])
+    assert labels.settings.resolve().total_budget == 3
+    (ones,) = expand(["total_eps=3", "x_share=0", "feature=ones"])
+    assert ones.settings.resolve().total_budget == 3
+    # The noise of blank reports has a size, whoever draws them.
+    (blank,) = expand(["total_eps=3", "x_share=0", "feature=blank", "x_eps=2"])
+    assert (blank.settings.x_eps, blank.settings.y_eps) == (2, 3)
+    error = bad_input("total_eps=3", "x_share=0")
+    assert str(error).startswith("x_share=0: spends nothing on features: needs a feature that")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        (["total_eps=4"], "x_share=None: must be set beside total_eps"),
+        (["x_share=0.5"], "total_eps=None: must be set beside x_share"),
+        (["total_eps=4", "x_share=0.5", "x_eps=2"], "x_eps=2: is set by total_eps and x_share"),
+        (["total_eps=4", "x_share=0.5", "y_eps=2"], "y_eps=2: is set by total_eps and x_share"),
+        (["total_eps=4", "x_share=0", "feature=blank", "y_eps=2"], "y_eps=2: is set by total_eps"),
+        (["total_eps=4", "x_share=1"], "x_share=1: must be a number in [0, 1)"),
+        (["total_eps=4", "x_share=-0.1"], "x_share=-0.1: must be a number in [0, 1)"),
+        (["total_eps=4", "x_share=half"], "x_share=half: must be a number in [0, 1)"),
+        (["total_eps=0", "x_share=0.5"], "total_eps=0: must be a positive finite number"),
+        (["total_eps=inf", "x_share=0.5"], "total_eps=inf: must be a positive finite number"),
+        (["total_eps=true", "x_share=0.5"], "total_eps=True: must be a positive finite number"),
+    ],
+)
+def test_bad_totals_and_shares_are_named(overrides: list[str], text: str) -> None:
+    assert str(bad_input(*overrides)).startswith(text)

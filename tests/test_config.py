@@ -351,8 +351,8 @@ def test_a_learner_brings_its_own_defaults() -> None:
     residual = Settings(dataset="cora", learner="residual").resolve()
     assert residual.max_epochs == 200
     assert residual.filter == KProp(steps=16, conditioning="node")
-    assert residual.learning_rate == 0.001
-    assert residual.origin.startswith("residual table, as cora: filter.steps, ")
+    assert residual.learning_rate == 0.0003
+    assert residual.origin.startswith("residual table, as lastfm: filter.steps, ")
     assert Settings(dataset="cora").resolve().max_epochs == 500
 
 

@@ -13,6 +13,7 @@ VERBS = {
     "tune": ("lpgnn.tune", "search hyper-parameters by private validation loss"),
     "report": ("lpgnn.report.__main__", "tables and figures from the rows of a results folder"),
     "status": ("lpgnn.status", "where the sweeps of a results folder stand"),
+    "information": ("lpgnn.information", "how much reports tell of features and classes"),
     "compact": ("lpgnn.compact", "merge what many writers left into one file per dataset"),
     "bench": ("lpgnn.bench.__main__", "measure against the plain pipeline"),
 }

@@ -4,6 +4,7 @@ A command's module has a task function for one run and ``sweep`` for many, which
 calls.  Hydra does the rest: composition, --cfg, --info, launchers, folders, shell completion.
 """
 
+import argparse
 import contextlib
 import os
 import re
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lpgnn.composition import GROUPS, expand, known_spelling, quoted
+from lpgnn.composition import GROUPS, SPLIT_KEYS, expand, known_spelling, quoted
 from lpgnn.errors import FULL_ERROR, SHORT_ERROR, InputError, full_errors
 from lpgnn.hyperparameters import conf_dir
 
@@ -40,7 +41,9 @@ def run_application(
     words, folders = _own_flags(sys.argv[1:] if arguments is None else arguments)
     asks = any(word.split("=")[0] in _ASKS for word in words)
     words = [_spelt(word, folders) for word in words]
-    many = is_sweep or any(word in _MULTIRUN or _key(word) == "experiment" for word in words)
+    # Experiments have grids, and a total budget is shared out by the sweep.
+    of_sweeps = ("experiment", *SPLIT_KEYS)
+    many = is_sweep or any(word in _MULTIRUN or _key(word) in of_sweeps for word in words)
     if many and not asks:
         words = ["--multirun", *(_open(word) for word in words if word not in _MULTIRUN)]
     from hydra.errors import HydraException
@@ -59,6 +62,17 @@ def run_application(
             raise
         raise _explained(error, words, folders, many) from None
     return 0
+
+
+def add_config_dir(parser: argparse.ArgumentParser) -> None:
+    """The flag for commands that are no Hydra applications, but read the same YAML files."""
+    parser.add_argument(
+        "--config-dir",
+        type=Path,
+        action="append",
+        default=[],
+        help="a folder with YAML files of your own, laid out like conf/; may be repeated",
+    )
 
 
 def _own_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
@@ -118,11 +132,13 @@ def _spelt(word: str, folders: Sequence[Path]) -> str:
 def _open(word: str) -> str:
     """An option of a component, left to the sweeper: the component may be another in each run.
 
-    Hydra applies what is no grid to the defaults first, which may not have the option.
+    Hydra applies what is no grid to the defaults first, which may not have the option, and never
+    have a total budget.
     """
     name, equals, value = word.partition("=")
     group, dot, _ = name.lstrip("+").partition(".")
-    if not equals or not value or not dot or group not in GROUPS or _FUNCTION.match(value):
+    is_open = group in SPLIT_KEYS or (dot and group in GROUPS)
+    if not (equals and value and is_open) or _FUNCTION.match(value):
         return word
     return f"{name}=choice({value})"
 

@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,8 @@ _MEMBER_KEYS = ("label", "control")
 _EXPERIMENT_KEYS = ("title", "grid", "tables", "figures", "interval")
 # Groups of conf/ that a user chooses from.
 GROUPS = (*KINDS, "experiment")
+# Keys that stand for x_eps and y_eps together: their sum, and the share of it that x_eps has.
+SPLIT_KEYS = _TOTAL, _SHARE = ("total_eps", "x_share")
 _INFINITE = ("inf", ".inf", "+inf")
 _FOLDERS = ("data_dir", "results_dir")
 _KNOWN = {f.name for f in fields(Settings)}
@@ -62,7 +64,8 @@ def expand(
     The grid is the product of the comma-separated overrides, for each member of the union that an
     experiment lists under ``grid``.  Several experiments are the union of theirs.  What the command
     line sets wins over the experiment, and a choice for a group drops the options that a member
-    sets in that group.  ``config_dirs`` hold YAML files of the user's own beside those of conf/;
+    sets in that group.  ``total_eps`` and ``x_share`` set both budgets; an x_share of 0 spends
+    nothing on features.  ``config_dirs`` hold YAML files of the user's own beside those of conf/;
     inside a Hydra application its search path counts, with that of ``hydra_overrides``.
     """
     with _Composer(config_dirs, overrides, hydra_overrides) as composer:
@@ -213,7 +216,11 @@ class _Composer:
                 for o, _, value in combination
                 if o.key_or_group not in KINDS or o.is_delete()
             ]
+            split = {k: v for o, v in values if (k := o.key_or_group) in SPLIT_KEYS}
+            values = [(o, value) for o, value in values if o.key_or_group not in split]
             settings = _settings(self._compose(experiment, groups), values)
+            if split:
+                settings = _with_split(settings, split, keys)
             yield Point(keys, settings, label, control)
 
     def _choice(self, override: Any, text: str) -> tuple[str, Any]:
@@ -337,6 +344,32 @@ def _settings(config: dict[str, Any], values: Sequence[tuple[Any, Any]]) -> Sett
         if key not in _KNOWN:
             raise InputError(key, value, f"unknown setting; known: {', '.join(sorted(_KNOWN))}")
     return Settings(**wanted)
+
+
+def _with_split(settings: Settings, split: Mapping[str, Any], keys: Mapping[str, str]) -> Settings:
+    """Settings with x_eps = total_eps * x_share and y_eps = total_eps - x_eps."""
+    for name, other in ((_TOTAL, _SHARE), (_SHARE, _TOTAL)):
+        if name not in split:
+            raise InputError(name, None, f"must be set beside {other}")
+    total, share = split[_TOTAL], split[_SHARE]
+    if not (_is_number(total) and 0 < total < math.inf):
+        raise InputError(_TOTAL, total, "must be a positive finite number")
+    if not (_is_number(share) and 0 <= share < 1):
+        raise InputError(_SHARE, share, "must be a number in [0, 1)")
+    own = ("y_eps", "x_eps") if share else ("y_eps",)
+    for name in (name for name in own if name in keys):
+        raise InputError(name, keys[name], f"is set by {_TOTAL} and {_SHARE}: leave it out")
+    if share:
+        return replace(settings, x_eps=total * share, y_eps=total - total * share)
+    learner, feature = settings.component("learner"), settings.component("feature")
+    if learner.uses_network and feature.reads_features:  # type: ignore[attr-defined]
+        allowed = "spends nothing on features: needs a feature that reads none, such as blank"
+        raise InputError(_SHARE, share, allowed)
+    return replace(settings, y_eps=total)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _check_shown(setting: str, shown: Any) -> None:

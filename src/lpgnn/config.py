@@ -254,7 +254,11 @@ def _usable(mechanism: Any, budget: float, size: int) -> Any:
 
 
 class _Table:
-    """Open values of one run: from the learner's suggestions, then from the table."""
+    """Open values of one run: from the learner's suggestions, then from the table.
+
+    Where the table does not have the graph, the dataset's suggestions go before another graph's
+    values.
+    """
 
     def __init__(
         self,
@@ -272,8 +276,10 @@ class _Table:
 
     def tuned(self, name: str, setting: str) -> Any:
         """A value of the table, which is read only if something is open."""
+        table = load_table(self.hparams, self.settings.results_path)
+        if setting in self.dataset.suggests and self.dataset.tuned_as not in table.steps:
+            return self.dataset.suggests[setting]
         if self._tuned is None:
-            table = load_table(self.hparams, self.settings.results_path)
             degree = self.facts.average_degree
             self._tuned = table.look_up(
                 *(self.dataset.tuned_as, self.feature.name),

@@ -26,6 +26,7 @@ def default_graph() -> Graph:
 
 def test_default_is_of_coras_size(default_graph: Graph) -> None:
     graph = default_graph
+    assert graph.fingerprint == "de7ae5e6dca674b1"  # rows are recognised by it
     assert graph.features is not None
     assert graph.num_nodes == 2708
     assert graph.topology.num_edges == round(2708 * 3.9 / 2)

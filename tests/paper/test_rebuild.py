@@ -8,8 +8,10 @@ import pytest
 
 from lpgnn.paper.readme import BEGIN, END
 from lpgnn.report.__main__ import main
+from lpgnn.report.information import renew_information
 from paper.conftest import Paper
 from report.rows import add_rows
+from report.test_information import AT_ONE, CORA
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -39,6 +41,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_rows(folder, labels.point.settings, [71.0, 72.0, 73.0])
     ohd = paper.cell("features", "ohd", "lastfm")
     add_rows(folder, ohd.point.settings, [66.0] * 10, failed=[2])
+    renew_information([CORA, AT_ONE], folder)
     (top / "README.md").write_text(f"above\n{BEGIN}\nold numbers\n{END}\nbelow\n")
     assert main([f"results_dir={folder}", "selection=paper"]) == 0
     return folder
@@ -137,6 +140,19 @@ def test_the_readme_beside_the_results_is_renewed_between_its_marks(results: Pat
     assert "(results/figures/value_of_features.png)" in text
 
 
+def test_page_and_readme_say_why_blank_reports_do_as_well(results: Path) -> None:
+    readme = (results.parent / "README.md").read_text(encoding="utf-8")
+    page = (results / "report.html").read_text(encoding="utf-8")
+    for text in (readme, page):
+        assert "Why blank reports do as well" in text
+        assert "16 (15) of 2,708 on Cora" in text
+    assert "(results/figures/informative_bits.png)" in readme
+    drawn = (results / "figures" / "informative_bits.svg").read_bytes()
+    assert base64.b64encode(drawn).decode() in page
+    # No total budget has all its splits yet.
+    assert "What a total budget is best spent on" not in readme
+
+
 def test_a_readme_without_the_marks_is_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "results"
     ohd = Paper(folder).cell("features", "ohd", "lastfm")
@@ -149,3 +165,4 @@ def test_a_readme_without_the_marks_is_left_alone(tmp_path: Path) -> None:
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "0 of 368 numbers beyond the paper are computed." in page
     assert "MB, as the paper prints it" not in page
+    assert "Why blank reports do as well" not in page

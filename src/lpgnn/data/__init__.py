@@ -14,6 +14,7 @@ from lpgnn.data.normalise import make_graph as make_graph
 from lpgnn.data.normalise import normalise_features as normalise_features
 from lpgnn.data.planetoid import Cora as Cora
 from lpgnn.data.planetoid import Pubmed as Pubmed
+from lpgnn.data.planted import Planted as Planted
 from lpgnn.data.published import PublishedDataset as PublishedDataset
 from lpgnn.data.pyg import graph_from_pyg as graph_from_pyg
 from lpgnn.data.pyg import graph_to_pyg as graph_to_pyg

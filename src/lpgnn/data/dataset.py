@@ -56,9 +56,13 @@ def _check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class Dataset(Component, ABC):
-    """Where a graph comes from.  Its name is the name of the file that keeps its rows."""
+    """Where a graph comes from.  Its name is the name of the file that keeps its rows.
+
+    ``suggests`` are values of settings for a table of hyper-parameters that lacks the graph.
+    """
 
     kind: ClassVar[str] = "dataset"
+    suggests: ClassVar[Mapping[str, Any]] = {}
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lpgnn.data.block_edges import BlockEdges, EndPicker
 from lpgnn.data.dataset import Dataset
 from lpgnn.data.graph import Graph, Topology
 from lpgnn.data.normalise import make_graph
@@ -26,7 +27,6 @@ WORD_OFFSET = 10.0
 # evenly instead, as in the plain model, Cora's homophily and words are learnt far too well: 94 %.
 BOUNDARY_FACTOR = 1.58
 BOUNDARY_LOYALTY = 0.4
-MAX_ROUNDS = 200
 RATES = (
     *("average_degree", "homophily", "features_per_node"),
     *("feature_signal", "degree_exponent"),
@@ -75,9 +75,6 @@ class BlockModel(Dataset):
         features = self._features(labels, generator)
         return make_graph(self.name, topology, features, labels, self.num_classes)
 
-    def num_edges(self) -> int:
-        return round(self.num_nodes * self.average_degree / 2)
-
     def class_sizes(self) -> Tensor:
         """Every class gets its minimum, the rest is shared by weight.  -> [C], sums to N"""
         weights = torch.arange(1, self.num_classes + 1, dtype=torch.float64) ** -CLASS_SKEW
@@ -92,19 +89,18 @@ class BlockModel(Dataset):
         return labels[torch.randperm(self.num_nodes, generator=generator)]
 
     def _topology(self, labels: Tensor, generator: torch.Generator) -> Topology:
-        """Draw ``num_edges`` edges, of which round(homophily * num_edges) within a class."""
+        """Draw the edges; those between classes join boundary nodes only."""
         theta = self._propensities(generator)
         is_boundary = self._boundary(labels, generator)
         order = torch.randperm(self.num_nodes, generator=generator)
         core, boundary = order[~is_boundary[order]], order[is_boundary[order]]
 
-        num_inside = round(self.homophily * self.num_edges())
         weights = torch.where(is_boundary, BOUNDARY_LOYALTY * theta, theta)
-        within = _EndPicker.build(labels, weights, self.num_classes, same_class=True)
-        inside = self._draw_edges(within, num_inside, core, generator)
-        across = _EndPicker.build(labels, theta * is_boundary, self.num_classes, same_class=False)
-        outside = self._draw_edges(across, self.num_edges() - num_inside, boundary, generator)
-        return Topology.from_edges(self.num_nodes, torch.cat([inside, outside], dim=1))
+        within = EndPicker.build(labels, weights, self.num_classes, same_class=True)
+        across = EndPicker.build(labels, theta * is_boundary, self.num_classes, same_class=False)
+        edges = BlockEdges(self.average_degree, self.homophily, within, across)
+        # Every node starts an edge, so that few stay isolated.
+        return edges.draw(generator, starts=(core, boundary))
 
     def _boundary(self, labels: Tensor, generator: torch.Generator) -> Tensor:
         """Choose the boundary share of every class, rounded up so that none lacks it.  -> [N]"""
@@ -116,33 +112,6 @@ class BlockModel(Dataset):
         is_boundary = torch.zeros(self.num_nodes, dtype=torch.bool)
         is_boundary[by_class] = rank < counts[labels[by_class]]
         return is_boundary
-
-    def _draw_edges(
-        self, picker: "_EndPicker", count: int, first: Tensor, generator: torch.Generator
-    ) -> Tensor:
-        """Draw distinct edges; self-loops and repeated pairs are drawn again.  -> [2, count]
-
-        The nodes ``first`` start an edge each, as far as the edges go, so that few stay isolated.
-        """
-        keys = torch.empty(0, dtype=torch.int64)
-        sources = first[:count]
-        for _ in range(MAX_ROUNDS):
-            shortfall = count - keys.numel()
-            if shortfall == 0:
-                return torch.stack([keys // self.num_nodes, keys % self.num_nodes])
-            more = picker.sources(shortfall - sources.numel(), generator)
-            sources = torch.cat([sources, more])
-            targets = picker.targets(sources, generator)
-            low, high = torch.minimum(sources, targets), torch.maximum(sources, targets)
-            drawn = (low * self.num_nodes + high)[low != high]
-            keys = sorted_unique(torch.cat([keys, drawn]))
-            sources = sources[:0]
-        raise InputError(
-            "dataset.average_degree",
-            self.average_degree,
-            f"too dense for {self.num_nodes} nodes with homophily {self.homophily}; lower it or "
-            "raise dataset.num_nodes",
-        )
 
     def _propensities(self, generator: torch.Generator) -> Tensor:
         """Pareto with density ~ theta^-degree_exponent, cut where a pair would repeat.  -> [N]"""
@@ -218,46 +187,3 @@ class BlockModel(Dataset):
         check("feature_signal", 0 <= self.feature_signal <= 1, "in [0, 1]")
         check("degree_exponent", 2 < self.degree_exponent < math.inf, "a finite number above 2")
         check("seed", self.seed >= 0, "a whole number, at least 0")
-
-
-@dataclass(frozen=True)
-class _EndPicker:
-    """Picks the ends of edges in proportion to the nodes' weights.
-
-    Nodes lie side by side on a line, class after class, each with its weight as its length.  A
-    uniform point on the line picks a source; one on the stretch of the source's class, or off it,
-    picks the target.
-    """
-
-    nodes: Tensor  # [N] in the order of the line
-    ends: Tensor  # [N] where each node's length ends
-    class_bounds: Tensor  # [C + 1] where the classes' stretches begin and end
-    labels: Tensor  # [N]
-    same_class: bool
-
-    @classmethod
-    def build(
-        cls, labels: Tensor, weights: Tensor, num_classes: int, *, same_class: bool
-    ) -> "_EndPicker":
-        nodes = labels.argsort(stable=True)
-        ends = weights[nodes].cumsum(0)
-        last = torch.bincount(labels, minlength=num_classes).cumsum(0) - 1
-        class_bounds = torch.cat([torch.zeros(1, dtype=ends.dtype), ends[last]])
-        return cls(nodes, ends, class_bounds, labels, same_class)
-
-    def sources(self, count: int, generator: torch.Generator) -> Tensor:  # -> [count]
-        uniform = torch.rand(count, generator=generator, dtype=torch.float64)
-        return self._node_at(uniform * self.ends[-1])
-
-    def targets(self, sources: Tensor, generator: torch.Generator) -> Tensor:  # [n] -> [n]
-        uniform = torch.rand(sources.numel(), generator=generator, dtype=torch.float64)
-        classes = self.labels[sources]
-        begin, end = self.class_bounds[classes], self.class_bounds[classes + 1]
-        if self.same_class:
-            return self._node_at(begin + uniform * (end - begin))
-        point = uniform * (self.ends[-1] - (end - begin))
-        return self._node_at(torch.where(point < begin, point, point + (end - begin)))
-
-    def _node_at(self, point: Tensor) -> Tensor:
-        position = torch.searchsorted(self.ends, point, right=True)
-        return self.nodes[position.clamp_(max=self.nodes.numel() - 1)]

@@ -20,9 +20,18 @@ from lpgnn.paper.comparison import (
 )
 from lpgnn.paper.curves import write_convexity, write_curves
 from lpgnn.paper.findings import BEYOND, HOURS, PAPER_EXPERIMENTS, PAPER_TABLES, Findings
+from lpgnn.paper.information import WHY, why_blank
 from lpgnn.paper.readme import write_readme
+from lpgnn.paper.splits import NOTE, SPLIT, best_splits, splits_grid, splits_sentences
 from lpgnn.paper.statistics import statistics_grid, write_statistics
 from lpgnn.report.evidence import Source
+from lpgnn.report.information import (
+    CAPTION,
+    FIGURE,
+    draw_informative_bits,
+    information_grid,
+    read_information,
+)
 from lpgnn.report.page import Built, gaps, render
 from lpgnn.rows import write_atomically
 
@@ -40,7 +49,8 @@ def write_paper(built: Sequence[Built], source: Source) -> str:
     write_curves(source)
     write_statistics(folder / "tables")
     convexity = write_convexity(folder / "figures")
-    write_readme(source, judged, findings)
+    information, splits = read_information(folder), best_splits(source)
+    write_readme(source, judged, findings, information, splits)
     page = render(
         "paper/page.html.j2",
         built,
@@ -59,6 +69,10 @@ def write_paper(built: Sequence[Built], source: Source) -> str:
         sentences=findings.sentences(),
         multi_bit=findings.multi_bit() if findings.any_computed else None,
         pays=findings.pays() if findings.any_computed else None,
+        why=(WHY, why_blank(information)),
+        informative=(FIGURE, CAPTION, draw_informative_bits(information, folder / "figures")),
+        information=information_grid(information) if information else None,
+        split=(SPLIT, splits_sentences(splits), splits_grid(splits), NOTE),
         hours=findings.hours(),
         hours_note=HOURS,
         lastfm_gaps=any(gap[1] == "lastfm" for one in built for gap in gaps(one.results)),

@@ -1,19 +1,35 @@
 """The results section of the README, between two marks, from the same numbers as the page."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lpgnn.paper.comparison import Judged, counts_text
 from lpgnn.paper.findings import BEYOND, HOURS, PAPER_TABLES, Findings
+from lpgnn.paper.information import WHY, why_blank
+from lpgnn.paper.splits import (
+    EXPERIMENT,
+    NOTE,
+    SPLIT,
+    BestSplits,
+    splits_grid,
+    splits_sentences,
+)
 from lpgnn.report.evidence import Source
 from lpgnn.report.grid import Shown
+from lpgnn.report.information import FIGURE, Information
 from lpgnn.report.tables import Number, Table
 from lpgnn.rows import write_atomically
 
 BEGIN, END = "<!-- results: written by python -m lpgnn.report -->", "<!-- end of results -->"
 
 
-def write_readme(source: Source, judged: Sequence[Judged], findings: Findings) -> None:
+def write_readme(
+    source: Source,
+    judged: Sequence[Judged],
+    findings: Findings,
+    information: Sequence[Information],
+    splits: BestSplits,
+) -> None:
     """Renew the section in the README beside the results folder, if there is one with the marks."""
     path = source.results_dir.resolve().parent / "README.md"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -21,7 +37,8 @@ def write_readme(source: Source, judged: Sequence[Judged], findings: Findings) -
     _, end, after = rest.partition(END)
     if begin and end:
         tables = [findings.tables[name] for name in PAPER_TABLES]
-        parts = (_tables(tables, judged, source), _beyond(source, findings), _hours(findings))
+        parts = [_tables(tables, judged, source), _beyond(source, findings)]
+        parts += [*_why(source, information), *_split(source, splits), _hours(findings)]
         middle = "\n".join(parts)
         write_atomically(path, f"{before}{BEGIN}\n\n{middle}\n{END}{after}")
 
@@ -66,6 +83,22 @@ def _beyond(source: Source, findings: Findings) -> str:
             "",
         ]
     return "\n".join(lines)
+
+
+def _why(source: Source, information: Sequence[Information]) -> Iterator[str]:
+    """How few bits depend on the features, if it was measured."""
+    if sentences := why_blank(information):
+        figure = f"{Path(source.results_dir).name}/figures/{FIGURE}.png"
+        yield "\n".join([f"### {WHY}", "", " ".join(sentences), "", f"![{WHY}]({figure})", ""])
+
+
+def _split(source: Source, splits: BestSplits) -> Iterator[str]:
+    """The best split of each total budget, if there are rows."""
+    if (grid := splits_grid(splits)) is not None:
+        folder, text = Path(source.results_dir).name, " ".join(splits_sentences(splits))
+        lines = [f"### {SPLIT}", "", text, "", grid.to_markdown(), f"In each cell: {NOTE}.", ""]
+        lines += [f"![{SPLIT}]({folder}/figures/{EXPERIMENT}.png)", ""]
+        yield "\n".join([*lines, f"In `{folder}/tables`: `budget_split*.md`, `planted.md`.", ""])
 
 
 def _hours(findings: Findings) -> str:

@@ -17,6 +17,11 @@ from lpgnn.privacy.features import Ones as Ones
 from lpgnn.privacy.features import RandomFeatures as RandomFeatures
 from lpgnn.privacy.features import RawFeatures as RawFeatures
 from lpgnn.privacy.grid import GridNoise as GridNoise
+from lpgnn.privacy.information import class_distance as class_distance
+from lpgnn.privacy.information import expected_informative_bits as expected_informative_bits
+from lpgnn.privacy.information import feature_density as feature_density
+from lpgnn.privacy.information import informative_bits as informative_bits
+from lpgnn.privacy.information import signal_to_noise as signal_to_noise
 from lpgnn.privacy.label_mechanism import ClassMechanism as ClassMechanism
 from lpgnn.privacy.label_mechanism import ExactLabels as ExactLabels
 from lpgnn.privacy.label_mechanism import LabelMechanism as LabelMechanism

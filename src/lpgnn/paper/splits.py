@@ -1,0 +1,118 @@
+"""What a total budget is best spent on: the experiment ``budget_split``, summed up."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lpgnn.report.build import tables_of
+from lpgnn.report.evidence import Results, Source
+from lpgnn.report.grid import Grid, Shown
+from lpgnn.report.notation import as_number
+from lpgnn.report.tables import Number, Table
+
+EXPERIMENT = "budget_split"
+SPLIT = "What a total budget is best spent on"
+NOTE = (
+    "the features' share with the highest mean; 0: all on labels, as a network on blank reports or "
+    "as labels only. Bold: paired 95 % t intervals above 0 over both. The best of several means is "
+    "chosen and tested on the same repeats, which flatters it"
+)
+_LEARNERS = {"budget_split": "paper's protocol", "budget_split_residual": "residual learner"}
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best split of one total on one graph."""
+
+    share: str
+    text: str
+    surely_features: bool  # features' share above 0, and surely better than all on labels
+
+    def show(self) -> Shown:
+        return Shown(self.text, self.surely_features)
+
+
+BestSplits = dict[str, dict[str, dict[str, Best | None]]]  # by learner, graph and total
+
+
+def best_split(numbers: Iterable[Number], results: Results) -> Best | None:
+    """The best of the columns of a row; None while one of them is missing."""
+    columns = {n.place[2]: n for n in numbers if n.cell is not None}
+    means = {c: n.summary.mean for c, n in columns.items() if n.summary is not None}
+    if not columns or len(means) < len(columns):
+        return None
+    first = max(means, key=lambda column: means[column])
+    if not _shares(first):
+        return Best("0", f"0: {means[first]:.1f}", False)
+    rivals = [n.cell for column, n in columns.items() if not _shares(column) and n.cell]
+    own = columns[first].cell
+    assert own is not None
+    differences = [results.difference(own, other) for other in rivals]
+    sure = all(one is not None and one.above_zero for one in differences)
+    return Best(first, f"{first}: {means[first]:.1f}", sure)
+
+
+def _shares(column: str) -> bool:
+    """Whether a column spends something on features."""
+    return bool(as_number(column))
+
+
+def best_splits(source: Source) -> BestSplits:
+    """The best split of every total of the experiment's tables."""
+    results = source.results(EXPERIMENT)
+    tables: dict[str, Table] = tables_of(results) if results.has_rows else {}
+    return {
+        _LEARNERS[name]: {
+            entry.text: {
+                total: best_split(
+                    (n for (b, r, _), n in table.numbers.items() if (b, r) == (block, total)),
+                    results,
+                )
+                for total in table.entries["row"]
+            }
+            for block, entry in table.entries["block"].items()
+        }
+        for name, table in tables.items()
+    }
+
+
+def splits_grid(found: BestSplits) -> Grid | None:
+    """Learners and graphs by total budget; None without a number."""
+    blocks, totals = [], dict[str, None]()
+    for learner, graphs in found.items():
+        blocks.append(
+            [
+                [
+                    Shown(learner if i == 0 else ""),
+                    Shown(graph),
+                    *(Shown("–") if best is None else best.show() for best in row.values()),
+                ]
+                for i, (graph, row) in enumerate(graphs.items())
+            ]
+        )
+        totals |= dict.fromkeys(total for row in graphs.values() for total in row)
+    if not any(
+        best for graphs in found.values() for row in graphs.values() for best in row.values()
+    ):
+        return None
+    return Grid(["", "Dataset", *(f"total {total}" for total in totals)], blocks, labels=2)
+
+
+def splits_sentences(found: BestSplits) -> list[str]:
+    """Where all on labels is best, and where features surely are."""
+    sentences = []
+    for learner, graphs in found.items():
+        known = [b for row in graphs.values() for b in row.values() if b is not None]
+        if not known:
+            continue
+        on_labels = sum(not _shares(best.share) for best in known)
+        surely = {
+            graph: [total for total, best in row.items() if best and best.surely_features]
+            for graph, row in graphs.items()
+        }
+        where = [f"{graph} at {', '.join(totals)}" for graph, totals in surely.items() if totals]
+        sentences.append(
+            f"{learner[:1].upper()}{learner[1:]}: all on labels has the highest mean in "
+            f"{on_labels} of {len(known)} pairs of graph and total budget; a share for features is "
+            f"surely better {'on ' + '; on '.join(where) if where else 'nowhere'}."
+        )
+    return sentences
