@@ -15,7 +15,7 @@ PAPER = mechanisms,features,denoising,kprop,budgets
 BEYOND = conditioned_mechanisms,conditioned_features,conditioned_denoising,learners,value_of_features,equal_labels
 PLACES = data_dir=$(DATA_DIR) results_dir=$(RESULTS_DIR)
 
-.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper information report kill-test clean
+.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper information report torture cluster-test clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -70,8 +70,11 @@ information: $(READY) ## Measure how many reported bits depend on the features
 report: $(READY) ## Rebuild tables, figures and page from the rows
 	$(RUN) -m lpgnn.report $(PLACES)
 
-kill-test: $(READY) ## Kill a sweep 20 times and compare its rows with an undisturbed one's
-	$(RUN) scripts/kill_test.py
+torture: $(READY) ## Faults, 300 kills of the store, 100 of sweeps, growth to 200,000 rows (results/faults; PARTS=)
+	nice -n 10 $(RUN) scripts/torture $(PARTS) --data-dir $(DATA_DIR)
+
+cluster-test: $(READY) ## Run a sweep with every launcher and on a real SLURM, kill it, and compare the rows
+	$(RUN) scripts/cluster_test.py
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

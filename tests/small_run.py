@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +140,30 @@ def dies_once(data_dir: Path, *, seed: int = 0) -> Graph:
             return _small_graph(seed)
         _die()
     return _small_graph(seed)
+
+
+class OddError(Exception):
+    """Cannot be unpickled: it is made of two values and kept as one text."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"odd {one}\nand {two}")
+
+
+@dataclass(frozen=True)
+class Treacherous(RoundedNoise):
+    """A mechanism that does something terrible at certain budgets."""
+
+    name: ClassVar[str] = "treacherous"
+
+    def perturb(self, features: CsrMatrix, *, generator: torch.Generator) -> FeatureReports:
+        match self.epsilon:
+            case 0.25:
+                sys.exit(0)
+            case 0.5:
+                os._exit(0)
+            case 0.75:
+                raise OddError(1, 2)
+        return super().perturb(features, generator=generator)
 
 
 def breaks_with_seed_1(data_dir: Path, *, seed: int = 0) -> Graph:

@@ -11,13 +11,16 @@ import lpgnn
 PACKAGE = Path(lpgnn.__file__).parent
 
 # The line of stations; a module imports only from stations before its own.
-FOUNDATIONS = ("errors", "components", "randomness", "kernels")
+FOUNDATIONS = ("errors", "files", "components", "randomness", "kernels")
 STATIONS = (
     *("data", "privacy", "propagation", "models", "learners", "rows", "hyperparameters"),
     *("config", "composition", "provenance", "engine", "describe", "sweeps", "report", "paper"),
 )
 # These wire stations together, and no station knows them.
-ENTRY_POINTS = ("run", "tune", "bench", "compact", "information", "report.__main__")
+ENTRY_POINTS = (
+    *("__main__", "application", "run", "status", "tune", "bench", "compact", "information"),
+    "report.__main__",
+)
 
 HEAVY = {"torch_geometric", "scipy", "pandas", "matplotlib", "sklearn", "pooch"}
 HYDRA = {"hydra", "omegaconf"}
@@ -141,7 +144,7 @@ def with_packages(name: str) -> set[str]:
 
 def needed_by_a_run() -> set[str]:
     """The modules that a training run imports."""
-    waiting, found = {"run"}, set[str]()
+    waiting, found = {"run", "application", "sweeps.session", "sweeps.jobs"}, set[str]()
     while waiting:
         name = waiting.pop()
         for one in with_packages(name) - found:

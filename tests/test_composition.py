@@ -431,7 +431,6 @@ def test_bad_command_lines_are_refused_by_name(override: str, setting: str, hint
         ("x_eps", "x_eps"),
         ("=1", ""),
         ("--what", "--what"),
-        ("~x_eps", "~x_eps"),
         ("x_eps=${nothing}", "x_eps"),
         ("x_eps=[1", "x_eps"),
         ("x_eps=(1", "x_eps"),
@@ -441,6 +440,23 @@ def test_what_is_no_override_is_refused_by_name(override: str, setting: str) -> 
     error = bad_input("seed=3", override, "hidden_dim=8")
     assert error.setting == setting
     assert "hidden_dim=8" not in str(error)  # nothing but what is wrong
+
+
+@pytest.mark.parametrize("multirun", [False, True])
+def test_a_removed_setting_is_the_default(multirun: bool) -> None:
+    (point,) = expand(["~x_eps", "~metrics.macro_f1"], multirun=multirun)
+    assert point.settings.x_eps == 1.0
+    assert set(point.settings.metrics) == {"acc", "balanced_acc"}
+    assert bad_input("~nothing").setting == "nothing"
+
+
+def test_ranges_and_globs_are_grids_and_intervals_are_not() -> None:
+    points = expand(["seed=range(2,5)", "mechanism=glob([1b,l*])"], multirun=True)
+    found = [(point.settings.seed, point.keys["mechanism"]) for point in points]
+    assert found == [(s, m) for s in (2, 3, 4) for m in ("1b", "lp")]
+    error = bad_input("x_eps=interval(0,1)", multirun=True)
+    assert error.setting == "x_eps"
+    assert "range(start,stop,step)" in error.allowed
 
 
 def test_settings_may_refer_to_each_other() -> None:

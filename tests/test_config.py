@@ -13,12 +13,19 @@ import pytest
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
 from lpgnn import config
 from lpgnn.components import Component
-from lpgnn.config import KINDS, Settings, component_names, configuration_of, make_component
+from lpgnn.config import (
+    KINDS,
+    SELECTIONS,
+    Settings,
+    component_names,
+    configuration_of,
+    make_component,
+)
 from lpgnn.data import BlockModel, Cora, graph_facts
 from lpgnn.describe import describe, label
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
-from lpgnn.learners import Drop, LabelPropagation, Residual
+from lpgnn.learners import RULES, Drop, LabelPropagation, Residual
 from lpgnn.models import GAT, TorchModule
 from lpgnn.privacy import AnalyticGaussian, Laplace, MultiBit
 from lpgnn.propagation import KProp
@@ -38,6 +45,8 @@ NOT_SCIENCE: dict[str, Any] = {
     "metrics": {"acc": "lpgnn.rows.metrics.accuracy"},
     "save": ["weights"],
     "force": True,
+    "workers": 3,
+    "dry_run": True,
 }
 SCIENCE: dict[str, Any] = {
     "dataset": "cora",
@@ -157,6 +166,10 @@ def test_mechanism_names_are_accepted_in_upper_case(name: str) -> None:
     mechanism = Settings(mechanism=name).resolve().mechanism
     assert mechanism is not None
     assert mechanism.name == name.lower()
+
+
+def test_the_rules_of_selection_are_those_of_the_learners() -> None:
+    assert tuple(RULES) == SELECTIONS
 
 
 def test_every_field_is_science_or_is_not() -> None:
@@ -289,7 +302,7 @@ def test_the_identity_depends_on_the_source_behind_a_torch_module(
 
 def test_the_identity_depends_on_values_not_on_the_table_they_come_from(tmp_path: Path) -> None:
     copy = tmp_path / "mine.yaml"
-    copy.write_text((conf_dir() / "hparams" / "paper.yaml").read_text())
+    copy.write_text((conf_dir() / "hyperparameters" / "paper.yaml").read_text())
     mine = small(hparams=str(copy))
     assert mine.identity == identity()
     assert str(copy) in mine.origin  # but the reader is told

@@ -37,7 +37,7 @@ GRID = ("backbone=sage,gcn", "x_eps=0.1,1,inf", "y_eps=1,inf", "repeats=2", "max
 NUM_CONFIGURATIONS, NUM_ROWS = 12, 24
 
 
-def run(folder: Path, *overrides: str, workers: int = 1, graph: tuple[str, ...] = GRAPH) -> int:
+def run(folder: Path, *overrides: str, workers: int = 0, graph: tuple[str, ...] = GRAPH) -> int:
     """The command in this process, on the small graph."""
     where = (f"results_dir={folder}", "device=cpu")
     return main(
@@ -300,7 +300,7 @@ def test_an_experiment_of_ones_own_runs_without_m(
     ):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    words = ["repeats=1", f"results_dir={results}", "--config-dir", str(folder), "--workers", "1"]
+    words = ["repeats=1", f"results_dir={results}", "--config-dir", str(folder), "--workers", "0"]
     assert main(["+experiment=first", *words]) == 0
     assert len(trained) == 3
     assert len(RowStore(results).read("sbm")) == 3
@@ -327,7 +327,7 @@ def test_a_failing_configuration_is_named_and_stops_no_other(
         (line,) = [text for text in captured.err.splitlines() if text.startswith("error: ")]
         assert "ArithmeticError: the graph of seed 1 is broken" in line
         assert "small_run.breaks_in_workers sage mb x_eps=0.5" in line
-        assert "Traceback" in captured.err  # of the user's own code
+        assert "Traceback" not in captured.err
         assert captured.out.count("test acc") == 2
     assert len(trained) == 2
     assert len(RowStore(tmp_path).read("small_run.breaks_in_workers")) == 4
@@ -535,10 +535,9 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
     assert trained == []
 
 
-@pytest.mark.parametrize("workers", ["0", "-1"])
-def test_workers_are_checked(workers: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--workers", workers]) == 2
-    assert f"error: --workers={workers}: must be a whole number >= 1" in capsys.readouterr().err
+def test_workers_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--workers", "-1"]) == 2
+    assert "error: workers=-1: must be a whole number >= 1, or 0" in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_with_code_130(
@@ -626,7 +625,7 @@ def test_rows_of_an_edited_plug_in_no_longer_count(tmp_path: Path) -> None:
     words = [
         *("dataset.num_nodes=120", "dataset.num_classes=3", "dataset.num_features=40"),
         *("mechanism=custom", "mechanism._target_=noise.Uniform"),
-        *("max_epochs=2", "repeats=2", "results_dir=results", "--workers", "1"),
+        *("max_epochs=2", "repeats=2", "results_dir=results", "--workers", "0"),
     ]
     (tmp_path / "noise.py").write_text(NOISE)
     first, again = (command(*words, cwd=tmp_path) for _ in range(2))
@@ -651,7 +650,7 @@ def test_values_of_an_edited_metric_no_longer_count(tmp_path: Path) -> None:
     words = [
         *("dataset.num_nodes=120", "dataset.num_classes=3", "dataset.num_features=40"),
         *("+metrics.fixed=own_metric.fixed", "metric=fixed"),
-        *("max_epochs=2", "repeats=2", "results_dir=results", "--workers", "1"),
+        *("max_epochs=2", "repeats=2", "results_dir=results", "--workers", "0"),
     ]
     metric = "def fixed(labels, predictions, probabilities):\n    return 1.5\n"
     (tmp_path / "own_metric.py").write_text(metric)
@@ -681,7 +680,7 @@ def load(data_dir):
 def test_rows_of_a_replaced_graph_are_not_mixed_with_those_of_the_new_one(tmp_path: Path) -> None:
     words = [
         *("dataset=custom", "dataset._target_=own.load", "+dataset.name=mine", "max_epochs=2"),
-        *(f"data_dir={tmp_path}", "results_dir=results", "--workers", "1"),
+        *(f"data_dir={tmp_path}", "results_dir=results", "--workers", "0"),
     ]
     (tmp_path / "own.py").write_text(GRAPH_FILE)
     (tmp_path / "size.txt").write_text("290")
@@ -807,7 +806,7 @@ def test_ctrl_c_ends_promptly_and_leaves_nothing_half_written(tmp_path: Path) ->
     finally:
         _end(process)
     assert kill_test.count_rows(tmp_path) == 1
-    (shard,) = files(tmp_path)
+    (shard,) = (name for name in files(tmp_path) if "/sweeps/" not in name)
     assert shard.startswith("local/shards/sbm.")
 
 

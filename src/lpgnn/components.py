@@ -107,6 +107,8 @@ def source_digest(thing: Any) -> str:
     """
     if isinstance(thing, functools.partial):
         return _joined([source_digest(thing.func), _hash(repr((thing.args, thing.keywords)))])
+    if isinstance(thing, type) and _is_own_class(thing):
+        return ""
     digests = []
     for part in thing.__mro__ if isinstance(thing, type) else [thing]:
         module = inspect.getmodule(part)
@@ -117,6 +119,13 @@ def source_digest(thing: Any) -> str:
         else:
             digests += [_file_digest(path) for path in _user_files(module)]
     return _joined(digests)
+
+
+@functools.lru_cache(maxsize=512)
+def _is_own_class(thing: type) -> bool:
+    """Whether a class and its bases are the package's or Python's; asked for every run."""
+    modules = (inspect.getmodule(part) for part in thing.__mro__)
+    return all(module is None or _is_own(module) or _is_stdlib(module) for module in modules)
 
 
 def target_digest(target: str) -> str:
@@ -151,6 +160,7 @@ def _is_stdlib(module: ModuleType) -> bool:
     return _is_below(path, _STDLIB) and not _is_below(path, _INSTALLED)
 
 
+@functools.lru_cache(maxsize=4096)  # asked for every component of thousands of configurations
 def _is_below(path: str, folders: tuple[Path, ...]) -> bool:
     return any(folder in Path(path).resolve().parents for folder in folders)
 

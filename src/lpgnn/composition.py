@@ -4,7 +4,7 @@ An experiment is one YAML file: settings, a ``grid`` (a union of members, each a
 choices), and the tables and figures that it makes.  Only this module and entry points know Hydra.
 """
 
-import copy
+import contextlib
 import itertools
 import math
 import re
@@ -21,10 +21,13 @@ from lpgnn.hyperparameters import conf_dir
 _MEMBER_KEYS = ("label", "control")
 # Keys of an experiment's file that are no settings.
 _EXPERIMENT_KEYS = ("title", "grid", "tables", "figures", "interval")
+# Groups of conf/ that a user chooses from.
+GROUPS = (*KINDS, "experiment")
 # Keys that stand for x_eps and y_eps together: their sum, and the share of it that x_eps has.
-_TOTAL, _SHARE = "total_eps", "x_share"
+SPLIT_KEYS = _TOTAL, _SHARE = ("total_eps", "x_share")
 _INFINITE = ("inf", ".inf", "+inf")
 _FOLDERS = ("data_dir", "results_dir")
+_KNOWN = {f.name for f in fields(Settings)}
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,11 @@ class Experiment:
 
 
 def expand(
-    overrides: Sequence[str], *, multirun: bool = False, config_dirs: Sequence[Path] = ()
+    overrides: Sequence[str],
+    *,
+    multirun: bool = False,
+    config_dirs: Sequence[Path] = (),
+    hydra_overrides: Sequence[str] = (),
 ) -> list[Point]:
     """The runs that a command line asks for: one, a grid, or those of experiments.
 
@@ -58,10 +65,20 @@ def expand(
     experiment lists under ``grid``.  Several experiments are the union of theirs.  What the command
     line sets wins over the experiment, and a choice for a group drops the options that a member
     sets in that group.  ``total_eps`` and ``x_share`` set both budgets; an x_share of 0 spends
-    nothing on features.  ``config_dirs`` hold YAML files of the user's own beside those of conf/.
+    nothing on features.  ``config_dirs`` hold YAML files of the user's own beside those of conf/;
+    inside a Hydra application its search path counts, with that of ``hydra_overrides``.
     """
-    with _Composer(config_dirs, overrides) as composer:
+    with _Composer(config_dirs, overrides, hydra_overrides) as composer:
         return list(composer.points(overrides, multirun))
+
+
+def composed_point(config: Any) -> Point:
+    """The one run of a config that Hydra has composed."""
+    from omegaconf import OmegaConf
+
+    content = OmegaConf.to_container(config)
+    assert isinstance(content, dict)
+    return Point({}, _settings({str(key): value for key, value in content.items()}, ()))
 
 
 def load_experiment(name: str, config_dirs: Sequence[Path] = ()) -> Experiment:
@@ -75,6 +92,17 @@ def experiment_names(config_dirs: Sequence[Path] = ()) -> list[str]:
     return _names("experiment", config_dirs)
 
 
+def known_spelling(group: str, choice: str, config_dirs: Sequence[Path]) -> str:
+    """A choice as its file is spelt; as it is if there is no such file."""
+    return _spelling(choice, _names(group, config_dirs)) or choice
+
+
+def _spelling(choice: str, names: Sequence[str]) -> str | None:
+    if choice in names:
+        return choice
+    return next((name for name in names if name.lower() == choice.lower()), None)
+
+
 def _names(group: str, config_dirs: Sequence[Path]) -> list[str]:
     folders = (*config_dirs, conf_dir())
     return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
@@ -84,7 +112,7 @@ def _check_names(config_dirs: Sequence[Path]) -> None:
     """Refuse two files for one choice: Hydra would take one of them in silence."""
     taken: dict[str, Path] = {}
     for folder in dict.fromkeys((conf_dir().resolve(), *config_dirs)):
-        for group in (*KINDS, "experiment"):
+        for group in GROUPS:
             for path in sorted((folder / group).glob("*.yaml")):
                 name = f"{group}/{path.name}"
                 if name in taken:
@@ -96,24 +124,43 @@ def _check_names(config_dirs: Sequence[Path]) -> None:
 class _Composer:
     """Hydra's composition for one command line; errors come out as one line of bad input."""
 
-    def __init__(self, config_dirs: Sequence[Path], overrides: Iterable[str]) -> None:
-        self.config_dirs = [Path(folder).expanduser().resolve() for folder in config_dirs]
-        for folder in self.config_dirs:
+    def __init__(
+        self,
+        config_dirs: Sequence[Path],
+        overrides: Iterable[str],
+        hydra_overrides: Sequence[str] = (),
+    ) -> None:
+        folders = [Path(folder).expanduser().resolve() for folder in config_dirs]
+        for folder in folders:
             if not folder.is_dir():
                 raise InputError("--config-dir", folder, "must be a folder with YAML files")
-        _check_names(self.config_dirs)
+        self.search = [text for text in hydra_overrides if text.startswith("hydra.searchpath=")]
+        if folders:
+            listed = ",".join(f"file://{folder}" for folder in folders)
+            self.search.append(f"hydra.searchpath=[{listed}]")
+        self.folders = folders
         self.command_line = " ".join(overrides)
         self.composed: dict[tuple[str, ...], dict[str, Any]] = {}
+        self.joined: dict[tuple[str | None, tuple[str, ...]], dict[str, Any]] = {}
+        self.names: dict[str, list[str]] = {}
 
     def __enter__(self) -> "_Composer":
         from hydra import initialize_config_dir
+        from hydra.core.global_hydra import GlobalHydra
 
-        self.context = initialize_config_dir(str(conf_dir().resolve()), version_base="1.3")
-        self.context.__enter__()
+        with contextlib.ExitStack() as stack:
+            if not GlobalHydra.instance().is_initialized():  # we are in no Hydra application
+                folder = str(conf_dir().resolve())
+                stack.enter_context(initialize_config_dir(folder, version_base="1.3"))
+            self.loader = GlobalHydra.instance().config_loader()
+            searched = [one.path for one in self.loader.get_search_path().get_path()]
+            own = (Path(path[7:]) for path in searched if path.startswith("file://"))
+            _check_names([*self.folders, *(path for path in own if path != conf_dir().resolve())])
+            self.context = stack.pop_all()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        self.context.__exit__(kind, error, trace)
+        self.context.close()
         from hydra.errors import HydraException
         from omegaconf.errors import OmegaConfBaseException
 
@@ -159,17 +206,27 @@ class _Composer:
         label, control = member.get("label"), bool(member.get("control", False))
         for combination in itertools.product(*axes):
             keys = {override.key_or_group: text for override, text, _ in combination}
-            groups = tuple(f"{key}={text}" for key, text in keys.items() if key in KINDS)
-            values = [(o, value) for o, _, value in combination if o.key_or_group not in KINDS]
-            split = {k: v for o, v in values if (k := o.key_or_group) in (_TOTAL, _SHARE)}
+            groups = tuple(
+                f"{o.key_or_group}={text}"
+                for o, text, _ in combination
+                if o.key_or_group in KINDS and not o.is_delete()
+            )
+            values = [
+                (o, value)
+                for o, _, value in combination
+                if o.key_or_group not in KINDS or o.is_delete()
+            ]
+            split = {k: v for o, v in values if (k := o.key_or_group) in SPLIT_KEYS}
             values = [(o, value) for o, value in values if o.key_or_group not in split]
-            settings = self._settings(self._compose(experiment, groups), values)
+            settings = _settings(self._compose(experiment, groups), values)
             if split:
                 settings = _with_split(settings, split, keys)
             yield Point(keys, settings, label, control)
 
     def _choice(self, override: Any, text: str) -> tuple[str, Any]:
         """One choice as text and as a value."""
+        if override.is_delete():
+            return text, None
         if override.key_or_group in KINDS:
             return self.known_choice(override.key_or_group, text), None
         if not override.is_sweep_override():
@@ -182,6 +239,11 @@ class _Composer:
         Hydra takes tens of milliseconds for each.  A choice that changes nothing but its own group
         is composed once and put into the others; any other is composed with them.
         """
+        if (experiment, groups) not in self.joined:
+            self.joined[experiment, groups] = self._join(experiment, groups)
+        return self.joined[experiment, groups]
+
+    def _join(self, experiment: str | None, groups: tuple[str, ...]) -> dict[str, Any]:
         config = dict(self._compose_with_hydra(experiment, ()))
         base = dict(config)
         for choice in groups:
@@ -202,14 +264,12 @@ class _Composer:
         from omegaconf.errors import OmegaConfBaseException
         from yaml import YAMLError
 
-        key = (f"+experiment={experiment}", *groups) if experiment else groups
+        key = (f"experiment={experiment}", *groups) if experiment else groups
         if key not in self.composed:
-            folders = ",".join(f"file://{folder}" for folder in self.config_dirs)
-            search = [f"hydra.searchpath=[{folders}]"] if folders else []
             try:
-                config = OmegaConf.to_container(compose("config", [*key, *search]))
+                config = OmegaConf.to_container(compose("config", [*key, *self.search]))
             except (HydraException, OmegaConfBaseException, YAMLError, UnicodeError) as error:
-                setting, _, value = " ".join(key).lstrip("+").partition("=")
+                setting, _, value = " ".join(key).partition("=")
                 reason = " ".join(str(error).split())
                 raise InputError(setting, value, f"cannot be read: {reason}") from None
             assert isinstance(config, dict)
@@ -240,45 +300,50 @@ class _Composer:
 
     def known_choice(self, group: str, value: str) -> str:
         """Check a group's choice, ignoring its case (MB, 1B, LP, AG)."""
-        known = _names(group, self.config_dirs)
-        for name in known:
-            if value.strip("'\"").lower() == name.lower():
-                return name
+        if group not in self.names:
+            options = self.loader.get_group_options(
+                group, config_name="config", overrides=self.search
+            )
+            self.names[group] = sorted(options)
+        known = self.names[group]
+        if (name := _spelling(value.strip("'\""), known)) is not None:
+            return name
         raise InputError(group, value, f"must be one of {', '.join(known)}")
 
     def _parse(self, texts: Sequence[str]) -> list[Any]:
         from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.errors import HydraException
 
-        parser, parsed = OverridesParser.create(), []
+        parser, parsed = OverridesParser.create(config_loader=self.loader), []
         for text in texts:
             key, _, value = text.partition("=")
             try:
-                (override,) = parser.parse_overrides([_quoted(key, value) if value else text])
+                (override,) = parser.parse_overrides([quoted(key, value) if value else text])
             except HydraException as error:
                 reason = " ".join(str(error).split()).split(" See https")[0]
                 raise InputError(key, value, f"not understood: {reason}") from None
-            if override.is_delete():
-                raise InputError(key, value, "a setting cannot be removed")
+            if override.is_interval_sweep():
+                allowed = "has no steps, and a grid needs them: use range(start,stop,step) or a,b,c"
+                raise InputError(key, value, allowed)
             parsed.append(override)
         return parsed
 
-    def _settings(self, config: dict[str, Any], values: Sequence[tuple[Any, Any]]) -> Settings:
-        """Put values over a composed config, as Hydra would."""
-        config = copy.deepcopy(config)
-        for override, value in values:
-            _update(config, override, value)
-        if "${" in str(config):
-            config = _resolved(config)
-        wanted = {key: value for key, value in config.items() if key not in _EXPERIMENT_KEYS}
-        for name in ("x_eps", "y_eps"):
-            if isinstance(wanted[name], str) and wanted[name].lower() in _INFINITE:
-                wanted[name] = math.inf
-        known = {f.name for f in fields(Settings)}
-        for key, value in wanted.items():
-            if key not in known:
-                raise InputError(key, value, f"unknown setting; known: {', '.join(sorted(known))}")
-        return Settings(**wanted)
+
+def _settings(config: dict[str, Any], values: Sequence[tuple[Any, Any]]) -> Settings:
+    """Put values over a composed config, as Hydra would."""
+    config = dict(config)  # what is inside is shared by many runs, and copied where it changes
+    for override, value in values:
+        _update(config, override, value)
+    if "${" in str(config):
+        config = _resolved(config)
+    wanted = {key: value for key, value in config.items() if key not in _EXPERIMENT_KEYS}
+    for name in ("x_eps", "y_eps"):
+        if isinstance(wanted.get(name), str) and wanted[name].lower() in _INFINITE:
+            wanted[name] = math.inf
+    for key, value in wanted.items():
+        if key not in _KNOWN:
+            raise InputError(key, value, f"unknown setting; known: {', '.join(sorted(_KNOWN))}")
+    return Settings(**wanted)
 
 
 def _with_split(settings: Settings, split: Mapping[str, Any], keys: Mapping[str, str]) -> Settings:
@@ -320,7 +385,7 @@ def _choices(override: Any) -> list[str]:
     """The single values that a (sweep) override stands for, as text."""
     if override.is_sweep_override():
         return [str(value) for value in override.sweep_string_iterator()]
-    return [override.input_line.split("=", 1)[1]]
+    return [override.input_line.partition("=")[2]]
 
 
 def _resolved(config: dict[str, Any]) -> dict[str, Any]:
@@ -338,12 +403,12 @@ def _resolved(config: dict[str, Any]) -> dict[str, Any]:
     return {str(name): value for name, value in found.items()}
 
 
-def _quoted(key: str, value: str) -> str:
+def quoted(key: str, value: str) -> str:
     """An override in Hydra's grammar, which has no folders like ~/ü and takes lists for grids."""
     if key == "save" and "," in value and not value.startswith("["):
         return f"{key}=[{value}]"
     if key in _FOLDERS and value != "null" and not re.search(r"[,$]|^['\"\[]", value):
-        escaped = value.replace("'", r"\'")
+        escaped = str(Path(value).expanduser() if value else value).replace("'", r"\'")
         return f"{key}='{escaped}'"
     return f"{key}={value}"
 
@@ -366,13 +431,17 @@ def _update(config: dict[str, Any], override: Any, value: Any) -> None:
     for name in parents:
         inner = node.get(name)
         if inner is None and (override.is_add() or override.is_force_add()):
-            inner = node[name] = {}
+            inner = {}
         if not isinstance(inner, dict):
             raise InputError(
                 override.key_or_group, value, f"unknown setting: {name} has no options"
             )
+        node[name] = inner = dict(inner)
         node = inner
     adds = override.is_add() or override.is_force_add()
+    if override.is_delete() and last in node:
+        del node[last]  # the default in code applies
+        return
     if last not in node and not adds:
         known = ", ".join(sorted(name for name in node if name not in _EXPERIMENT_KEYS)) or "none"
         hint = f" (+{override.key_or_group}=... adds an option that the YAML does not list)"

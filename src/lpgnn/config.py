@@ -2,41 +2,69 @@
 
 ``Settings`` is what a user asks for, ``Configuration`` what will be computed: every open value
 filled in, everything that is not applied spelt as such, so that two ways to ask for the same
-computation have one identity.
+computation have one identity.  Settings are checked without torch, which takes a second to import;
+components bring it.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lpgnn.components import Component, construct, import_target
-from lpgnn.data import Dataset, Graph, GraphFacts, InMemory, dataset_from_target, graph_facts
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TunedValues, conf_dir, load_table
-from lpgnn.learners import RULES, Learner
-from lpgnn.models import Backbone
-from lpgnn.privacy import Feature, FeatureMechanism, LabelMechanism
-from lpgnn.privacy.reports import Form
-from lpgnn.propagation import Filter
 from lpgnn.rows import DEFAULT_METRICS
+
+if TYPE_CHECKING:
+    from lpgnn.data import Dataset, Graph, GraphFacts
+    from lpgnn.learners import Learner
+    from lpgnn.models import Backbone
+    from lpgnn.privacy import Feature, FeatureMechanism, LabelMechanism
+    from lpgnn.privacy.reports import Form
+    from lpgnn.propagation import Filter
 
 # The version of the science: bump it when a change would change numbers.
 SCIENCE_VERSION = 1
 
-KINDS: dict[str, type[Component]] = {
-    "dataset": Dataset,
-    "feature": Feature,
-    "mechanism": FeatureMechanism,
-    "label_mechanism": LabelMechanism,
-    "filter": Filter,
-    "backbone": Backbone,
-    "learner": Learner,
-}
+
+class _Kinds(Mapping[str, type[Component]]):
+    """The kinds of components and their base classes, which are imported when asked for."""
+
+    _homes = {  # noqa: RUF012
+        "dataset": ("lpgnn.data", "Dataset"),
+        "feature": ("lpgnn.privacy", "Feature"),
+        "mechanism": ("lpgnn.privacy", "FeatureMechanism"),
+        "label_mechanism": ("lpgnn.privacy", "LabelMechanism"),
+        "filter": ("lpgnn.propagation", "Filter"),
+        "backbone": ("lpgnn.models", "Backbone"),
+        "learner": ("lpgnn.learners", "Learner"),
+    }
+
+    def __getitem__(self, kind: str) -> type[Component]:
+        module, name = self._homes[kind]
+        base: type[Component] = getattr(import_module(module), name)
+        return base
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._homes)
+
+    def __len__(self) -> int:
+        return len(self._homes)
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._homes
+
+
+KINDS = _Kinds()
+SELECTIONS = ("paper", "released")  # the keys of lpgnn.learners.RULES
 OUTPUTS = ("predictions", "weights", "history")
 _DEFAULT_EPOCHS = 500
 
@@ -78,6 +106,9 @@ class Settings:
     data_dir: str | Path = "data"
     results_dir: str | Path = "results"
     force: bool = False
+    time_limit: float | str | None = "auto"
+    workers: int | None = None
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
         _positive("x_eps", self.x_eps, "must be a positive number, or inf for no perturbation")
@@ -94,15 +125,22 @@ class Settings:
             _integer(name, getattr(self, name), at_least=1)
         _integer("seed", self.seed, at_least=0)
         _one_of("split", self.split, ("random", "fixed", "collection"))
-        _one_of("selection", self.selection, tuple(RULES))
+        _one_of("selection", self.selection, SELECTIONS)
         _one_of("kernels", self.kernels, ("auto", "numba", "torch"))
         for name in self.outputs:
             _one_of("save", name, OUTPUTS)
         if not isinstance(self.metrics, Mapping):
             raise InputError("metrics", self.metrics, "must map names to module.function")
         _one_of("metric", self.metric, tuple(self.metrics))
-        if not isinstance(self.force, bool):
-            raise InputError("force", self.force, "must be true or false")
+        if self.time_limit not in (None, "auto"):
+            allowed = "must be a number of seconds > 0, auto, or null for none"
+            _positive("time_limit", self.time_limit, allowed)
+        if self.workers is not None:
+            allowed = "must be a whole number >= 1, or 0 to compute in this process"
+            _integer("workers", self.workers, at_least=0, allowed=allowed)
+        for name in ("force", "dry_run"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(name, getattr(self, name), "must be true or false")
         for name, allowed in (
             ("device", "must be auto, cpu, cuda or cuda:N"),
             ("data_dir", "must be a folder"),
@@ -133,7 +171,7 @@ class Settings:
         found: Component = make_component(kind, getattr(self, kind))
         return found
 
-    def resolve(self, *, fetch: bool = True) -> "Configuration":
+    def resolve(self, *, fetch: bool = True) -> Configuration:
         """Fill in what is open and spell what is not applied as not applied.
 
         ``fetch=False`` downloads nothing: a published graph that is not here is taken as published.
@@ -308,6 +346,12 @@ class Configuration:
 
     def columns(self) -> dict[str, Any]:
         """The configuration as it stands in a row: names, numbers, and all options as JSON."""
+        names = {kind: c.name if c else "none" for kind, c in self.components().items()}
+        text, fingerprint = self._options_text, self.graph.fingerprint
+        return {**names, **self.numbers(), "options": text, "fingerprint": fingerprint}
+
+    @cached_property
+    def _options_text(self) -> str:
         options: dict[str, Any] = {}
         for kind, component in self.components().items():
             if component is None:
@@ -318,11 +362,9 @@ class Configuration:
                     f"{kind}._target_": component.target,
                     f"{kind}.source": component.source,
                 }
-        names = {kind: c.name if c else "none" for kind, c in self.components().items()}
-        text = json.dumps(options, sort_keys=True, default=_plain)
-        return {**names, **self.numbers(), "options": text, "fingerprint": self.graph.fingerprint}
+        return json.dumps(options, sort_keys=True, default=_plain)
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """A hash of the computation: rows with it are this computation's results."""
         parts: dict[str, Any] = {
@@ -334,7 +376,7 @@ class Configuration:
         text = json.dumps({**content, **self.numbers()}, sort_keys=True, default=_plain)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    @property
+    @cached_property
     def batch_kind(self) -> str:
         """What runs must share to train side by side: all but budgets, rates, decay and seeds."""
         own = {"x_eps", "y_eps", "learning_rate", "weight_decay", "dropout", "seed", "split"}
@@ -405,6 +447,8 @@ def configuration_of(row: Mapping[str, str], data_dir: Path) -> Configuration:
 
 def make_component(kind: str, choice: Any) -> Any:
     """A component from its name in conf/, from a mapping with ``_target_``, or as it is."""
+    from lpgnn.data import Graph, InMemory
+
     base = KINDS[kind]
     if isinstance(choice, base):
         _check_dataclass(kind, type(choice))
@@ -419,11 +463,28 @@ def make_component(kind: str, choice: Any) -> Any:
     target = choice.get("_target_")
     if target in (None, "???"):
         raise InputError(f"{kind}._target_", target, "must name a class, as module.Name")
+    if not str(target).startswith("lpgnn."):
+        return _built_component(kind, base, str(target), choice)
+    # A grid has few components and many runs: ours, whose source stays as it is, are built once.
+    key = (kind, json.dumps(dict(choice), default=repr))
+    if key not in _built:
+        _built[key] = _built_component(kind, base, str(target), choice)
+    return _built[key]
+
+
+_built: dict[tuple[str, str], Any] = {}
+
+
+def _built_component(
+    kind: str, base: type[Component], target: str, choice: Mapping[str, Any]
+) -> Any:
+    from lpgnn.data import dataset_from_target
+
     options = {str(key): value for key, value in choice.items() if key != "_target_"}
     found = import_target(f"{kind}._target_", target)
     if not (isinstance(found, type) and issubclass(found, base)):
         if kind == "dataset":
-            return dataset_from_target(str(target), options)  # a function that loads a graph
+            return dataset_from_target(target, options)  # a function that loads a graph
         allowed = f"must be a subclass of {base.__module__.rpartition('.')[0]}.{base.__name__}"
         raise InputError(f"{kind}._target_", target, allowed)
     _check_dataclass(kind, found)
@@ -504,6 +565,8 @@ class _ByKey:
 
 @lru_cache(maxsize=64)
 def _loaded_facts(dataset: _ByKey, data_dir: Path) -> GraphFacts:
+    from lpgnn.data import graph_facts
+
     return graph_facts(dataset.dataset.load(data_dir))
 
 
@@ -522,9 +585,9 @@ def _in_range(setting: str, value: Any, low: float, high: float, allowed: str) -
         raise InputError(setting, value, allowed)
 
 
-def _integer(setting: str, value: Any, *, at_least: int) -> None:
+def _integer(setting: str, value: Any, *, at_least: int, allowed: str = "") -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < at_least:
-        raise InputError(setting, value, f"must be a whole number >= {at_least}")
+        raise InputError(setting, value, allowed or f"must be a whole number >= {at_least}")
 
 
 def _one_of(setting: str, value: Any, allowed: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 import math
 import sys
 import time
@@ -16,7 +17,7 @@ import torch
 from lpgnn.config import SCIENCE_VERSION, Configuration
 from lpgnn.data import Graph
 from lpgnn.data.splits import Split, random_split
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, StorageError
 from lpgnn.kernels import Backend
 from lpgnn.learners import RULES, Outcome, Run, Server
 from lpgnn.privacy import Collected, collect
@@ -34,6 +35,8 @@ from lpgnn.rows import (
     save_predictions,
     save_weights,
 )
+
+_log = logging.getLogger("lpgnn")
 
 # Runs that train together share Python's overhead, but on a CPU they compete for its cache: an
 # activation of all of them may take this much (ten runs on Cora, five on Pubmed, four on Facebook).
@@ -82,11 +85,14 @@ def run_members(
     measures: Measures | None = None,
     on_epoch: Callable[[int], None] | None = None,
     on_rows: Callable[[list[dict[str, Any]]], None] | None = None,
+    on_unmeasured: Callable[[Member, InputError], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Train runs of one ``batch_kind`` and return their rows, in order.
 
     They train side by side as far as memory allows.  ``on_epoch`` is called after each epoch with
-    the number of run-epochs done, ``on_rows`` with finished rows as they come.
+    the number of run-epochs done, ``on_rows`` with finished rows as they come.  ``on_unmeasured``
+    is called with a run whose row lacks a metric, because the metric failed; without it, that is
+    logged.
     """
     for configuration, repeat in members:
         _check_member(configuration, repeat, graph)
@@ -97,11 +103,23 @@ def run_members(
     with _numerics():
         for start in range(0, len(members), size or 1):
             batch = members[start : start + size]
-            finished = _run_batch(batch, graph, prepared, measures or Measures(), on_epoch)
+            finished = _run_batch(
+                batch,
+                graph,
+                prepared,
+                measures or Measures(),
+                on_epoch,
+                on_unmeasured or _log_unmeasured,
+            )
             rows += finished
             if on_rows is not None:
                 on_rows(finished)
     return rows
+
+
+def _log_unmeasured(member: Member, error: InputError) -> None:
+    configuration, repeat = member
+    _log.warning("%s repeat %d: %s", configuration.identity, repeat, error)
 
 
 def _check_member(configuration: Configuration, repeat: int, graph: Graph) -> None:
@@ -175,6 +193,7 @@ def _run_batch(
     prepared: PreparedGraph,
     measures: Measures,
     on_epoch: Callable[[int], None] | None,
+    on_unmeasured: Callable[[Member, InputError], None],
 ) -> list[dict[str, Any]]:
     started = time.perf_counter()
     c = members[0][0]  # for what all of them share
@@ -206,11 +225,28 @@ def _run_batch(
     rows = []
     for (own, repeat), split, outcome in zip(members, splits, outcomes, strict=True):
         outcome = outcome.in_original_order(prepared.order)
-        row = make_row(own, graph, repeat, split, outcome, measures.metrics)
+        failed: dict[str, InputError] = {}  # each metric once, not once for each rule
+        row = make_row(
+            own,
+            graph,
+            repeat,
+            split,
+            outcome,
+            measures.metrics,
+            on_failed=partial(_note, failed),
+        )
+        if len(failed) == len(measures.metrics):
+            raise next(iter(failed.values()))  # without any metric it is not a row
+        for error in failed.values():
+            on_unmeasured((own, repeat), error)
         rows.append(row | _provenance(seconds, prepared.backend))
         if measures.save and measures.store is not None:
             _save(measures, measures.store.run_folder(own.identity, repeat), outcome)
     return rows
+
+
+def _note(failed: dict[str, InputError], error: InputError) -> None:
+    failed.setdefault(error.setting, error)
 
 
 def make_row(
@@ -220,8 +256,13 @@ def make_row(
     split: Split,
     outcome: Outcome,
     metrics: Mapping[str, str] = DEFAULT_METRICS,
+    *,
+    on_failed: Callable[[InputError], None] | None = None,
 ) -> dict[str, Any]:
-    """The row of one repeat: its configuration, and what each selection rule chose."""
+    """The row of one repeat: its configuration, and what each selection rule chose.
+
+    on_failed: as for ``rows.evaluate``; the cell of a metric that fails stays blank
+    """
     failed = outcome.failed_epoch
     columns = configuration.columns()
     if sources := metric_sources(metrics):
@@ -243,7 +284,9 @@ def make_row(
         row[f"{rule}/val/loss"] = round(measured["val_loss"], 6)
         row[f"{rule}/val/acc"] = round(100 * measured["val_acc"], 3)
         p = None if chosen.probabilities is None else chosen.probabilities.t()  # [N, c]
-        measures = evaluate(metrics, graph.labels, chosen.predictions, p, split.test)
+        measures = evaluate(
+            metrics, graph.labels, chosen.predictions, p, split.test, on_failed=on_failed
+        )
         for name, value in measures.items():
             row[f"{rule}/test/{name}"] = round(value, 3) if failed is None else math.nan
     return row
@@ -272,6 +315,13 @@ def output_files(save: Iterable[str]) -> list[str]:
 
 def _save(measures: Measures, folder: Path, outcome: Outcome) -> None:
     """Write what was asked for beside the rows, for each selection rule."""
+    try:
+        _save_all(measures, folder, outcome)
+    except OSError as error:
+        raise StorageError.of(folder, error) from None
+
+
+def _save_all(measures: Measures, folder: Path, outcome: Outcome) -> None:
     if "history" in measures.save:
         save_history(folder / "history.csv", outcome.history)
     for rule, chosen in outcome.selected.items():

@@ -28,7 +28,7 @@ class TunedValues(NamedTuple):
 
 @dataclass(frozen=True)
 class HyperparameterTable:
-    """A table as read from ``conf/hparams/<name>.yaml`` or a file of the user's."""
+    """A table as read from ``conf/hyperparameters/<name>.yaml`` or a file of the user's."""
 
     name: str
     training: dict[str, Any]  # feature -> x budget -> y budget -> graph -> [lr, wd, dropout]
@@ -121,8 +121,8 @@ def _nearest(table: dict[Any, Any], eps: float) -> Any:
 
 
 def load_table(name: str, results_dir: str | Path = "results") -> HyperparameterTable:
-    """Read a table: one of conf/hparams, ``tuned`` (of lpgnn.tune in results_dir) or a file."""
-    folder = conf_dir() / "hparams"
+    """A table: one of conf/hyperparameters, ``tuned`` (of lpgnn.tune in results_dir) or a file."""
+    folder = conf_dir() / "hyperparameters"
     named = folder / f"{name}.yaml"
     path = named if named.is_file() else Path(name).expanduser()
     if name == "tuned":
@@ -147,7 +147,7 @@ def _read_table(name: str, path: Path, changed: int) -> HyperparameterTable:
         _check(table)
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        allowed = f"must be a table like conf/hparams/paper.yaml ({reason})"
+        allowed = f"must be a table like conf/hyperparameters/paper.yaml ({reason})"
         raise InputError("hparams", name, allowed) from None
     return table
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from lpgnn.application import add_config_dir
 from lpgnn.composition import Point, expand
 from lpgnn.config import Settings
 from lpgnn.data import Dataset, Graph
@@ -21,7 +22,6 @@ from lpgnn.privacy import (
 )
 from lpgnn.randomness import Streams
 from lpgnn.report.information import Information, information_grid, renew_information
-from lpgnn.run import add_config_dir
 
 DEFAULTS = {
     "dataset": "cora,pubmed,facebook,planted",

@@ -10,25 +10,23 @@ reports, drawn from a seed that no result is reported for, and repeats differ on
 weights and dropout.  The labels of that split's test nodes are not even collected.
 """
 
-import argparse
 import dataclasses
 import itertools
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from lpgnn.application import run_application
 from lpgnn.composition import Point, expand
 from lpgnn.config import Settings, facts_of
 from lpgnn.errors import InputError, exit_code
 from lpgnn.hyperparameters import TUNED_FILE, load_table
 from lpgnn.rows import Row, RowStore, write_atomically
-from lpgnn.run import add_config_dir
 from lpgnn.sweeps import (
     CostModel,
     Execution,
-    describe_error,
     missing_repeats,
     plan_tasks,
     run_tasks,
@@ -164,14 +162,11 @@ def choose(
         for configuration in [resolved[id(one)]]
     }
     dataset = next(iter(work.values()))[0].dataset.name
-    costs = CostModel(store.read(dataset))
+    costs = CostModel(store.stream(dataset))
     tasks = plan_tasks(list(work.values()), costs, execution.worker_count())
     failures = run_tasks(tasks, execution, costs=costs)
     if failures:
-        error = failures[0].error
-        if isinstance(error, InputError):
-            raise error
-        raise RuntimeError(describe_error(error)) from error
+        raise failures[0].error
 
     def criterion(one: Candidate) -> tuple[int, float]:
         return private_criterion(store.finished(dataset, resolved[id(one)].identity).values())
@@ -204,38 +199,29 @@ def write_table(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lpgnn.tune",
-        description="Search hyper-parameters by private validation loss (the paper's two stages).",
-        epilog="Overrides as for lpgnn.run; comma-separated values of learning_rate, weight_decay, "
-        "dropout, filter.steps, learner.steps, x_eps or y_eps narrow the search. All candidates "
-        f"share one collection, that of seed={TUNING_SEED} by default, and are trained repeats=3 "
-        "times each from other initial weights.",
-    )
-    parser.add_argument("--workers", type=int, help="processes (default: one per core)")
-    parser.add_argument("--table", type=Path, help=f"to write (default: RESULTS_DIR/{TUNED_FILE})")
-    add_config_dir(parser)
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    options = parser.parse_intermixed_args(arguments)
+    return exit_code(lambda: run_application(compute, arguments, is_sweep=True))
 
-    def work() -> int:
-        tune(
-            options.overrides,
-            workers=options.workers,
-            table=options.table,
-            config_dirs=options.config_dir,
-        )
-        return 0
 
-    return exit_code(work)
+def compute(config: Any) -> None:
+    """Hydra's task; a search is always a sweep."""
+    raise InputError("hydra.mode", "RUN", "must be MULTIRUN: a search tries many values")
+
+
+def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | None) -> None:
+    """Hydra's sweep: comma-separated values narrow the search."""
+    if launch is not None:
+        allowed = "must be basic: a search runs on this machine"
+        raise InputError("hydra/launcher", config.hydra.runtime.choices["hydra/launcher"], allowed)
+    overrides = [text for text in arguments if not text.startswith("+table=")]
+    table = Path(config.table).expanduser() if "table" in config else None
+    tune(overrides, table=table, hydra_overrides=config.hydra.overrides.hydra)
 
 
 def tune(
     overrides: Sequence[str],
     *,
-    workers: int | None = None,
     table: Path | None = None,
-    config_dirs: Sequence[Path] = (),
+    hydra_overrides: Sequence[str] = (),
 ) -> Path:
     """Search on one graph; returns the path of the table."""
     given = {text.split("=", 1)[0].lstrip("+") for text in overrides}
@@ -247,7 +233,7 @@ def tune(
         for name, value in (("repeats", 3), ("seed", TUNING_SEED), ("split", "collection"))
         if name not in given
     ]
-    points = expand(fixed, multirun=True, config_dirs=config_dirs)
+    points = expand(fixed, multirun=True, hydra_overrides=hydra_overrides)
     if len(points) > 1:
         raise InputError("overrides", " ".join(fixed), "must be one graph and one method at a time")
     base = points[0].settings
@@ -275,7 +261,10 @@ def tune(
     folder = base.results_path / "tuning"
     store = RowStore(folder)
     store.check_writable()
-    execution = Execution(base.data_path, folder, base.device, base.kernels, workers)
+    execution = Execution(
+        *(base.data_path, folder, base.device, base.kernels, base.workers),
+        time_limit=base.time_limit,
+    )
     training = choose(search.stage_one(), execution, store)
     steps = choose(search.stage_two(training), execution, store)
     path = table or base.results_path / TUNED_FILE
@@ -305,4 +294,6 @@ def _check_steps(search: Search, narrowed: Sequence[Point], given: Set[str]) -> 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from lpgnn.tune import main as tune_main  # by its own name, by which the sweeper finds it
+
+    sys.exit(tune_main())

@@ -12,7 +12,7 @@ import torch
 from numba import config
 
 from lpgnn.errors import InputError
-from lpgnn.kernels import Backend, registers
+from lpgnn.kernels import Backend, machine_code
 from lpgnn.kernels import backend as backend_module
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -179,17 +179,35 @@ def test_without_numba_a_run_falls_back_with_one_line() -> None:
     assert line.startswith("lpgnn WARNING kernels=auto: using torch's operations, numba does not")
 
 
-def test_machine_code_is_kept_where_the_user_says(tmp_path: Path) -> None:
-    program = (
-        "import numpy as np\n"
-        "from lpgnn.kernels.dropout import keep_where\n"
-        "x = np.zeros(1, dtype=np.float32)\n"
-        "keep_where(np.zeros(1, dtype=np.int16), 0, 1.0, x, x)\n"
-    )
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
-    assert done.returncode == 0
-    assert list(tmp_path.rglob("*keep_where*.nbi"))
+PROGRAM = """
+import numpy as np
+from lpgnn.kernels.dropout import keep_where
+x = np.ones(1, dtype=np.float32)
+keep_where(np.zeros(1, dtype=np.int16), 0, 1.0, x, x)
+print(sum(keep_where.stats.cache_hits.values()))
+"""
+
+
+def cache_hits(folder: Path) -> int:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return int(done.stdout)
+
+
+def test_machine_code_is_kept_where_the_user_says_and_compiled_again_if_damaged(
+    tmp_path: Path,
+) -> None:
+    assert cache_hits(tmp_path) == 0
+    assert cache_hits(tmp_path) == 1
+    (index,) = tmp_path.rglob("*keep_where*.nbi")
+    (code,) = tmp_path.rglob("*keep_where*.nbc")
+    for damaged in (index, code):
+        content = bytearray(damaged.read_bytes())
+        content[len(content) // 2] ^= 4
+        damaged.write_bytes(content)
+        assert cache_hits(tmp_path) == 0
+    assert cache_hits(tmp_path) == 1  # repaired
 
 
 @pytest.fixture
@@ -208,19 +226,19 @@ def no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_machine_code_goes_to_a_temporary_folder_where_nothing_else_can_be_written(
     no_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = registers._cache_folder(no_folder)
+    folder = machine_code.cache_folder(no_folder)
     assert folder.parent == tmp_path / "temporary" / f"lpgnn-{os.getuid()}"
     assert folder.is_dir()
     assert folder.parent.stat().st_mode & 0o077 == 0  # nobody else may put code there
-    assert registers._cache_folder(no_folder) == folder  # and it is found again
+    assert machine_code.cache_folder(no_folder) == folder  # and it is found again
     # A home that can be written to comes first, then the package, then the user's choice.
     monkeypatch.setenv("HOME", str(tmp_path / "real_home"))
-    assert registers._cache_folder(no_folder).parent == tmp_path / "real_home/.cache/lpgnn"
+    assert machine_code.cache_folder(no_folder).parent == tmp_path / "real_home/.cache/lpgnn"
     package = tmp_path / "real_package"
     package.mkdir()
-    assert registers._cache_folder(package).parent == package / "__pycache__"
+    assert machine_code.cache_folder(package).parent == package / "__pycache__"
     monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path / "chosen"))
-    assert registers._cache_folder(package).parent == tmp_path / "chosen"
+    assert machine_code.cache_folder(package).parent == tmp_path / "chosen"
 
 
 def test_a_temporary_folder_of_somebody_else_is_not_trusted(
@@ -231,7 +249,7 @@ def test_a_temporary_folder_of_somebody_else_is_not_trusted(
     theirs.mkdir()
     link = tmp_path / "temporary" / f"lpgnn-{os.getuid()}"
     link.symlink_to(theirs)
-    folder = registers._cache_folder(no_folder)
+    folder = machine_code.cache_folder(no_folder)
     assert folder.is_dir()
     assert folder.parent == tmp_path / "temporary"
     assert folder != link
@@ -240,6 +258,6 @@ def test_a_temporary_folder_of_somebody_else_is_not_trusted(
 
 def test_a_change_of_the_sources_is_another_folder(tmp_path: Path) -> None:
     (tmp_path / "loops.py").write_text("one")
-    first = registers._cache_folder(tmp_path)
+    first = machine_code.cache_folder(tmp_path)
     (tmp_path / "loops.py").write_text("two")
-    assert registers._cache_folder(tmp_path) != first
+    assert machine_code.cache_folder(tmp_path) != first

@@ -61,7 +61,6 @@ def block_graph(seed: int = 0) -> Graph:
         num_classes=C,
         feature_dim=D,
         raw_feature_dim=D,
-        fingerprint="",
     )
 
 

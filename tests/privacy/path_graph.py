@@ -52,7 +52,6 @@ def path_graph(n: int = 40, d: int = 6) -> Graph:
         num_classes=3,
         feature_dim=d,
         raw_feature_dim=d,
-        fingerprint="",
     )
 
 

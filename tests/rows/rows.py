@@ -1,6 +1,7 @@
 """Rows as a run would write them, and files of them."""
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,19 @@ def make_row(identity: str, repeat: int, acc: float = 81.25, **changes: Any) -> 
             f"{rule}/{part}/{name}": 1.5 for part in ("train", "val") for name in ("loss", "acc")
         }
         row |= {f"{rule}/test/{name}": acc for name in ("acc", "macro_f1", "balanced_acc")}
-    provenance = {"duration": 1.5, "device": "cpu", "version": "0.2.0", "science": 1}
-    return row | provenance | {"revision": "e75cb7d9c9", "dirty": False} | changes
+    row |= {"duration": 1.5, "device": "cpu", "version": "0.2.0", "science": 1, "engine": "cpu"}
+    return row | {"revision": "e75cb7d9c9", "dirty": False} | changes
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The text of a published file."""
     lines = [csv_line(COLUMNS), *(csv_line(as_cells(row, COLUMNS)) for row in rows)]
     return "".join(f"{line}\n" for line in lines)
+
+
+def timeless(text: str) -> str:
+    """The text of a file without the times at which its rows were written."""
+    return re.sub(r",[0-9]{19},(true|false)$", r",,\1", text, flags=re.MULTILINE)
 
 
 def publish(results_dir: Path, content: str | bytes, dataset: str = "sbm") -> Path:

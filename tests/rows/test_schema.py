@@ -23,15 +23,17 @@ def test_the_columns_and_their_order() -> None:
         *("options", "fingerprint", "status"),
         *("paper/epoch", "paper/qualified"),
     )
-    assert COLUMNS[-8:] == (
+    assert COLUMNS[-9:] == (
         *("released/test/balanced_acc", "duration", "device", "version"),
-        *("science", "engine", "revision", "dirty"),
+        *("science", "engine", "revision", "written", "dirty"),
     )
-    assert len(COLUMNS) == 46 == len(set(COLUMNS))
+    assert len(COLUMNS) == 47 == len(set(COLUMNS))
 
 
 def test_provenance_does_not_hold_science() -> None:
-    assert set(PROVENANCE) == {"duration", "device", "version", "engine", "revision", "dirty"}
+    assert set(PROVENANCE) == {
+        *("duration", "device", "version", "engine", "revision", "written", "dirty")
+    }
     assert set(PROVENANCE) < set(COLUMNS)
 
 
@@ -82,6 +84,7 @@ VALID: list[dict[str, Any]] = [
     {"options": "{}"},
     {"device": 'a "b", c'},
     {"device": "Ångström"},
+    {"written": ""},
 ]
 
 
@@ -89,7 +92,7 @@ VALID: list[dict[str, Any]] = [
 def test_valid_rows(changes: dict[str, Any]) -> None:
     line = line_of(make_row("a1", 7, **changes))
     assert VALIDATOR.problem(split_line(line)) == ""
-    assert VALIDATOR.key(line) == ("a1", 7)
+    assert VALIDATOR.key(line) == ("a1", 7, 0)
 
 
 INVALID: list[tuple[dict[str, Any], str]] = [
@@ -108,6 +111,8 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"max_epochs": "5.5"}, "max_epochs is '5.5', not an integer"),
     ({"paper/qualified": "yes"}, "not true or false"),
     ({"dirty": "fals"}, "dirty is 'fals'"),
+    ({"written": "yesterday"}, "written is 'yesterday', not a time in nanoseconds"),
+    ({"written": -1}, "written is '-1'"),
     ({"paper/test/acc": 100.5}, "not a number from 0 to 100"),
     ({"paper/test/acc": -0.5}, "not a number from 0 to 100"),
     ({"paper/test/acc": math.nan}, "accuracy is nan"),
@@ -138,13 +143,20 @@ def test_a_line_cut_anywhere_is_noticed() -> None:
             VALIDATOR.key(line[:end])
 
 
+def test_a_row_may_say_when_it_was_written() -> None:
+    line = line_of(make_row("a1", 7, written=1_800_000_000_000_000_000))
+    assert VALIDATOR.key(line) == ("a1", 7, 1_800_000_000_000_000_000)
+    quoted = line_of(make_row("a1", 7, written=5, status="failed, early"))
+    assert VALIDATOR.key(quoted) == ("a1", 7, 5)
+
+
 def test_rows_with_few_columns() -> None:
     few = RowValidator(("id", "repeat", "status"))
-    assert few.key("a,3,failed: because") == ("a", 3)
+    assert few.key("a,3,failed: because") == ("a", 3, 0)
     with pytest.raises(ValueError, match="no test metric"):
         few.key("a,3,ok")
     own = RowValidator(("id", "repeat", "status", "paper/test/mine"))
-    assert own.key("a,3,ok,-7.5") == ("a", 3)
+    assert own.key("a,3,ok,-7.5") == ("a", 3, 0)
 
 
 def test_unbalanced_quotes() -> None:

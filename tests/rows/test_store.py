@@ -3,7 +3,9 @@ import logging
 import os
 import pickle
 import random
+import shutil
 import signal
+import stat
 import time
 from collections.abc import Callable
 from functools import partial
@@ -12,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, StorageError
 from lpgnn.rows import COLUMNS, RowStore
 from lpgnn.rows import store as store_module
+from lpgnn.rows.layout import Layout
 from lpgnn.rows.reading import Level, RowFile, Signature
 from rows.rows import (
     append_in_child,
@@ -103,6 +106,61 @@ def test_of_two_shards_the_one_written_later_counts_whatever_their_names(tmp_pat
         (new,) = (path for path in shards(tmp_path) if "renamed" not in path.name)
         new.rename(new.with_name(f"sbm.renamed-{name}.csv"))
     assert accuracies(RowStore(tmp_path)) == ["2.0"]
+
+
+def test_a_wrong_clock_brings_no_replaced_row_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A row of a machine a year ahead, computed again where the clock is right or a year behind."""
+    year = 365 * 24 * 3600 * 10**9
+    now = time.time_ns()
+    for number, clock in enumerate((now + year, now, now - year)):
+        monkeypatch.setattr(store_module, "_shared_folder", lambda path: _fresh_folder(path))
+        monkeypatch.setattr("lpgnn.rows.store.time.time_ns", lambda clock=clock: clock)
+        store = RowStore(tmp_path)
+        store.finished("sbm", "a")  # as a worker does before it stores a row
+        store.append("sbm", [make_row("a", 0, float(number))])
+        assert accuracies(RowStore(tmp_path)) == [f"{number}.0"]
+    assert len(shards(tmp_path)) == 3
+    RowStore(tmp_path).compact()
+    assert accuracies(RowStore(tmp_path)) == ["2.0"]
+
+
+def _fresh_folder(results_dir: Path) -> Any:
+    """What another process knows of a folder: nothing."""
+    return store_module._Folder(Layout(results_dir))
+
+
+def test_a_folder_that_is_gone_is_an_error_and_not_made_again(tmp_path: Path) -> None:
+    store = RowStore(tmp_path / "results")
+    store.check_writable()
+    shutil.rmtree(tmp_path / "results")
+    with pytest.raises(StorageError, match="No such file or directory") as caught:
+        store.append("sbm", [make_row("a", 0)])
+    assert "rerun to resume" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "results").exists()
+    store.check_writable()  # the next start
+    store.append("sbm", [make_row("a", 0)])
+    assert store.repeats("sbm", "a") == {0}
+
+
+def test_who_may_write_to_a_folder_may_use_what_is_in_it(tmp_path: Path) -> None:
+    """Two users of one group: the folder says so, umask does not."""
+    before = os.umask(0o077)
+    try:
+        tmp_path.chmod(0o2770)
+        store = RowStore(tmp_path)
+        store.append("sbm", [make_row("a", 0)])
+        store.compact()
+        store.append("sbm", [make_row("a", 1)])
+    finally:
+        os.umask(before)
+    found = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "local").rglob("*")}
+    found[tmp_path / "local"] = stat.S_IMODE((tmp_path / "local").stat().st_mode)
+    assert len(found) == 6  # three folders, a lock, a compacted file and a shard
+    assert {mode for path, mode in found.items() if path.is_dir()} == {0o2770}
+    assert {mode for path, mode in found.items() if path.is_file()} == {0o660}
 
 
 def test_a_process_has_one_shard_for_each_dataset_and_set_of_columns(tmp_path: Path) -> None:
@@ -257,7 +315,7 @@ def test_after_an_error_nothing_is_torn_and_the_next_append_works(
     for identity in "ab":  # a new shard, and one that exists
         with monkeypatch.context() as patch:
             patch.setattr(f"lpgnn.rows.store.os.{failing}", fail)
-            with pytest.raises(OSError, match="No space"):
+            with pytest.raises(StorageError, match="No space"):
                 store.append("sbm", [make_row(identity, 0)])
         store.append("sbm", [make_row(identity, 1)])
         assert store.finished("sbm", identity).keys() == {1}

@@ -1,28 +1,40 @@
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures.process import BrokenProcessPool
+import math
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from lpgnn.config import Settings
-from lpgnn.errors import InputError
+from lpgnn.engine import Measures
+from lpgnn.errors import InputError, RunError, StorageError
 from lpgnn.learners import Drop
 from lpgnn.privacy import MultiBit
 from lpgnn.propagation import KProp
-from lpgnn.rows import RowStore
-from lpgnn.sweeps import CostModel, Execution, Failure, Task, describe_error, pool, run_tasks
-from small_run import small, stored_science
+from lpgnn.rows import DEFAULT_METRICS, RowStore, metric_sources
+from lpgnn.sweeps import (
+    CostModel,
+    Execution,
+    Failure,
+    Task,
+    describe_error,
+    missing_repeats,
+    pool,
+    run_tasks,
+)
+from lpgnn.sweeps.tasks import LEAST_LIMIT, LIMIT_FACTOR
+from rows.rows import make_row
+from small_run import Treacherous, small, stored_science
 
 
 def tasks_of(*seeds: int, **settings: Any) -> list[Task]:
     return [Task(((small(seed=seed, **settings), (0, 1)),)) for seed in seeds]
 
 
-def run_all(tasks: list[Task], folder: Path, workers: int = 1) -> list[Failure]:
-    execution = Execution(folder, folder, "cpu", workers=workers)
+def run_all(
+    tasks: list[Task], folder: Path, workers: int = 0, time_limit: float | None = None
+) -> list[Failure]:
+    execution = Execution(folder, folder, "cpu", workers=workers, time_limit=time_limit)
     return run_tasks(tasks, execution, costs=CostModel(), show_progress=False)
 
 
@@ -47,7 +59,9 @@ def test_a_failing_task_does_not_stop_the_others(tmp_path: Path) -> None:
     assert stored(tmp_path) == {(0, 0), (0, 1), (2, 0), (2, 1)}
     (failure,) = failures
     assert failure.configuration is bad.configuration
-    assert isinstance(failure.error, ArithmeticError)
+    name = "dataset small_run.breaks_in_workers failed"
+    expected = f"{name}: ArithmeticError: the graph of seed 1 is broken (small_run.py, line "
+    assert str(failure.error).startswith(expected)
     assert "breaks_in_workers" in failure.details
 
 
@@ -98,7 +112,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> list[Bar]:
     return made
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [0, 2])
 def test_the_bar_counts_all_runs_and_epochs_of_shared_tasks(
     tmp_path: Path, bars: list[Bar], workers: int
 ) -> None:
@@ -115,7 +129,7 @@ def test_the_bar_counts_all_runs_and_epochs_of_shared_tasks(
     assert len(RowStore(tmp_path).read("sbm")) == 7
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [0, 2])
 def test_one_bad_configuration_does_not_take_its_batch_with_it(
     tmp_path: Path, bars: list[Bar], workers: int
 ) -> None:
@@ -138,112 +152,237 @@ def test_one_bad_configuration_does_not_take_its_batch_with_it(
     assert all(int(text.split()[1].split("/")[0]) <= 25 for text in bar.texts)
 
 
-class PoolOfThreads:
-    """Stands in for the pool of processes: its tasks take a moment, and some break the pool.
+class Scripted:
+    """Stands in for a worker process: what a run does is a matter of its seed.
 
-    A task of seed 13 kills its worker.  As in the real pool everything that runs then is lost with
-    it, and the pool takes no more.
+    13 kills its worker, 17 does so the first time, 19 never ends, 23 and 29 raise errors, 31 finds
+    the disk full, and 37 is stored and then gone.
     """
 
-    pools: list["PoolOfThreads"]
-    refuse_submit: int  # the number of the submit, over all pools, that finds the pool broken
+    log: ClassVar[list[list[int]]]  # the seeds of every task that was handed out
+    started: ClassVar[int]
+    dead_on_arrival: ClassVar[int]  # so many processes die before they are ready
 
-    def __init__(self, workers: int, context: Any, start: Any, arguments: tuple[Any, ...]) -> None:
-        self._processes: dict[int, Any] = {}
-        self.futures: list[Future[None]] = []
-        self.broken = False
-        self.lock = threading.Lock()
-        self.pools.append(self)
-        events, execution, _ = arguments
-        pool._process.update(events=events, worker=pool.Worker(execution))
+    def __init__(self, execution: Execution) -> None:
+        self.execution, self.ready, self.stored = execution, False, 0
+        self.task: Task | None = None
+        self.deadline = float("inf")
+        self.connection = self.process = self
+        self.sentinel = None
+        type(self).started += 1
+        dies = type(self).started <= self.dead_on_arrival
+        self.queue: list[tuple[str, Any]] = [("died", 1) if dies else ("ready", None)]
 
-    def submit(self, work: Callable[[int, Task], None], index: int, task: Task) -> Future[None]:
-        submitted = sum(len(pool.futures) for pool in self.pools)
-        if self.broken or submitted == self.refuse_submit:
-            type(self).refuse_submit = -1
-            self.broken = True
-            raise BrokenProcessPool
-        future: Future[None] = Future()
-        self.futures.append(future)
-        pause = 0.03 if task.configuration.seed == 13 else 0.06
-        threading.Timer(pause, self._settle, (future, work, index, task)).start()
-        return future
+    def give(self, task: Task, seconds: float) -> None:
+        self.task, self.stored, self.deadline = task, 0, float("inf")
+        seeds = [configuration.seed for configuration, _ in task.members]
+        self.log.append(seeds)
+        store = RowStore(self.execution.results_dir)
+        for configuration, repeat in task.members:
+            match configuration.seed:
+                case 13:
+                    return self.queue.append(("died", -9))
+                case 17 if self.log.count([17]) < 2:
+                    return self.queue.append(("died", -11))
+                case 19:
+                    self.deadline = -1.0
+                    return None
+                case 23:
+                    return self.queue.append(("failed", (RunError("ValueError: 23"), "trace")))
+                case 29:
+                    return self.queue.append(("failed", (InputError("y_eps", 29, "bad"), "")))
+                case 31:
+                    return self.queue.append(("storage", ("results", "No space left on device")))
+            row = make_row(configuration.identity, repeat, seed=configuration.seed)
+            if configuration.seed != 37:
+                store.append("sbm", [row])
+            self.queue.append(("stored", 1))
+        return self.queue.append(("done", None))
 
-    def _settle(self, future: Future[None], work: Any, index: int, task: Task) -> None:
-        with self.lock:
-            if future.done():
-                return
-            if task.configuration.seed == 13:
-                self.broken = True
-                for other in self.futures:
-                    if not other.done():
-                        other.set_exception(BrokenProcessPool())
-                return
-            work(index, task)
-            future.set_result(None)
+    def messages(self) -> Iterator[tuple[str, Any]]:
+        while self.queue:
+            yield self.queue.pop(0)
 
-    def shutdown(self, wait: bool = True, cancel_futures: bool = False) -> None:
+    def kill(self) -> None:
         pass
 
 
 @pytest.fixture
-def computed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Seeds of the tasks that were computed, with threads in place of processes."""
-    seeds: list[int] = []
-    monkeypatch.setattr(
-        pool.Worker, "compute", lambda _, task, on_epoch: seeds.append(task.configuration.seed)
-    )
-    monkeypatch.setattr(pool, "_process", {})
-    monkeypatch.setattr(pool, "ProcessPoolExecutor", PoolOfThreads)
-    monkeypatch.setattr(PoolOfThreads, "pools", [], raising=False)
-    monkeypatch.setattr(PoolOfThreads, "refuse_submit", -1, raising=False)
-    return seeds
+def handed_out(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The seeds of the runs of every task that was handed out, to scripted workers."""
+    monkeypatch.setattr(pool, "_Process", Scripted)
+    monkeypatch.setattr(pool, "wait", lambda handles, timeout: None)
+    for name, value in (("log", []), ("started", 0), ("dead_on_arrival", 0)):
+        monkeypatch.setattr(Scripted, name, value, raising=False)
+    return Scripted.log
 
 
-def test_workers_compute_every_task_once(computed: list[int], tmp_path: Path) -> None:
-    assert run_all(tasks_of(*range(7)), tmp_path, workers=2) == []
-    assert sorted(computed) == list(range(7))
+def batch(*seeds: int, repeats: tuple[int, ...] = (0,)) -> Task:
+    return Task(tuple((small(seed=seed), repeats) for seed in seeds))
 
 
-def test_a_task_that_kills_its_worker_is_given_up_and_named(
-    computed: list[int], tmp_path: Path
+def failed_seeds(failures: list[Failure]) -> list[int]:
+    return [failure.configuration.seed for failure in failures]
+
+
+WORKERS = pytest.mark.parametrize("workers", [1, 2])
+
+
+@WORKERS
+def test_workers_compute_every_task_once(
+    workers: int, handed_out: list[list[int]], tmp_path: Path
 ) -> None:
-    failures = run_all(tasks_of(0, 13, 1, 2, 3), tmp_path, workers=2)
-    assert [failure.configuration.seed for failure in failures] == [13]
+    assert run_all([batch(seed) for seed in range(7)], tmp_path, workers) == []
+    assert sorted(handed_out) == [[seed] for seed in range(7)]
+    assert Scripted.started == workers
+
+
+@WORKERS
+def test_a_run_that_kills_its_worker_costs_only_itself(
+    workers: int, handed_out: list[list[int]], tmp_path: Path
+) -> None:
+    failures = run_all([batch(0, 13, 1, 2), batch(3, 4)], tmp_path, workers)
+    assert failed_seeds(failures) == [13]
     assert describe_error(failures[0].error) == (
-        "RuntimeError: its worker died twice (killed, or out of memory)"
+        "its process died of SIGKILL (out of memory?), twice"
     )
-    assert sorted(computed) == [0, 1, 2, 3]
+    assert stored(tmp_path) == {(seed, 0) for seed in range(5)}
+    # Seed 0 was stored before its neighbour died, and is not computed again.
+    assert [seeds for seeds in handed_out if 0 in seeds] == [[0, 13, 1, 2]]
+    assert handed_out.count([13]) == 2  # the second time with nobody beside it
+    assert handed_out[-1] == [13]
 
 
-def test_tasks_beside_a_deadly_one_are_not_given_up(computed: list[int], tmp_path: Path) -> None:
-    """With as many workers as tasks the innocent runs beside the deadly one each time."""
-    failures = run_all(tasks_of(0, 13), tmp_path, workers=2)
-    assert [failure.configuration.seed for failure in failures] == [13]
-    assert computed == [0]
-
-
-@pytest.mark.parametrize("number", range(5))
-def test_a_pool_that_breaks_between_tasks_loses_none(
-    number: int, computed: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_repeats_of_one_configuration_are_told_apart(
+    handed_out: list[list[int]], tmp_path: Path
 ) -> None:
-    """A worker may die idle: then it is handing out the next task that finds the pool broken."""
-    monkeypatch.setattr(PoolOfThreads, "refuse_submit", number)
-    assert run_all(tasks_of(*range(5)), tmp_path, workers=2) == []
-    assert set(computed) == set(range(5))
+    failures = run_all([Task(((small(seed=23), (0, 1)),)), batch(5)], tmp_path, 1)
+    assert [failure.repeats for failure in failures] == [(0,), (1,)]
+    assert stored(tmp_path) == {(5, 0)}
+
+
+def test_a_run_that_dies_once_gets_a_second_chance_alone(
+    handed_out: list[list[int]], tmp_path: Path
+) -> None:
+    assert run_all([batch(0, 17, 1)], tmp_path, 2) == []
+    assert stored(tmp_path) == {(0, 0), (17, 0), (1, 0)}
+
+
+@WORKERS
+def test_a_hung_run_is_ended_and_its_mates_go_on(
+    workers: int, handed_out: list[list[int]], tmp_path: Path
+) -> None:
+    failures = run_all([batch(0, 19, 1)], tmp_path, workers, time_limit=7)
+    assert failed_seeds(failures) == [19]
+    assert str(failures[0].error) == "ended after 7 s without a result (see time_limit)"
+    assert stored(tmp_path) == {(0, 0), (1, 0)}
+
+
+@WORKERS
+def test_bad_input_is_not_tried_for_every_repeat(
+    workers: int, handed_out: list[list[int]], tmp_path: Path
+) -> None:
+    failures = run_all([batch(29, 0, repeats=(0, 1, 2))], tmp_path, workers)
+    assert failed_seeds(failures) == [29]
+    assert failures[0].repeats == (0, 1, 2)
+    assert handed_out == [[29] * 3 + [0] * 3, [29] * 3, [0] * 3]
+
+
+@WORKERS
+def test_a_full_disk_ends_the_sweep_at_once(
+    workers: int, handed_out: list[list[int]], tmp_path: Path
+) -> None:
+    with pytest.raises(StorageError, match="No space left on device"):
+        run_all([batch(31), *(batch(seed) for seed in range(9))], tmp_path, workers)
+    assert len(handed_out) <= workers
+
+
+def test_rows_that_are_gone_in_the_end_are_named(
+    handed_out: list[list[int]], tmp_path: Path
+) -> None:
+    failures = run_all([batch(0, 37), batch(1)], tmp_path, 2)
+    assert failed_seeds(failures) == [37]
+    assert "are gone: removed or damaged while the sweep ran" in str(failures[0].error)
+
+
+def test_workers_that_die_idle_are_replaced(
+    handed_out: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Scripted, "dead_on_arrival", 2)
+    assert run_all([batch(seed) for seed in range(3)], tmp_path, 1) == []
+    assert Scripted.started == 3
 
 
 def test_workers_that_die_before_they_start_end_the_sweep(
-    computed: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    handed_out: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(*arguments: Any) -> Future[None]:
-        raise BrokenProcessPool
-
-    monkeypatch.setattr(PoolOfThreads, "submit", broken)
-    failures = run_all(tasks_of(0, 1), tmp_path, workers=2)
-    assert [failure.configuration.seed for failure in failures] == [0, 1]
+    monkeypatch.setattr(Scripted, "dead_on_arrival", 100)
+    failures = run_all([batch(0), batch(1)], tmp_path, 2)
+    assert failed_seeds(failures) == [0, 1]
     assert "workers die before they start to work" in str(failures[0].error)
-    assert len(PoolOfThreads.pools) == 3
+    assert Scripted.started <= 4
+
+
+def test_the_time_limit_of_a_task() -> None:
+    task, costs = batch(0, 1, repeats=(0, 1)), CostModel()
+    assert Execution(Path(), Path()).seconds_for(task, costs) == LEAST_LIMIT
+    assert Execution(Path(), Path(), time_limit=None).seconds_for(task, costs) == math.inf
+    assert Execution(Path(), Path(), time_limit=60).seconds_for(task, costs) == 240
+    slow = Task(((small(max_epochs=10**9), (0,)),))
+    assert Execution(Path(), Path()).seconds_for(slow, costs) == pytest.approx(
+        LIMIT_FACTOR * costs.seconds(slow)
+    )
+
+
+def test_what_plug_ins_do_to_their_workers(tmp_path: Path) -> None:
+    """Real processes: sys.exit, os._exit, and an error that cannot be unpickled."""
+    terrible = {"mechanism": Treacherous(), "filter": KProp(steps=2), "learner": Drop(steps=2)}
+    budgets = (1.0, 0.25, 0.5, 0.75, 2.0)
+    task = Task(tuple((small(x_eps=eps, **terrible), (0,)) for eps in budgets))
+    failures = run_all([task], tmp_path, 1)
+    texts = {f.configuration.x_eps: describe_error(f.error) for f in failures}
+    name = "mechanism small_run.Treacherous failed"
+    assert texts.keys() == {0.25, 0.5, 0.75}
+    assert texts[0.25].startswith(f"{name}: sys.exit(0) was called (small_run.py, line ")
+    assert texts[0.5] == "its process ended with exit code 0, twice"
+    assert texts[0.75].startswith(f"{name}: OddError: odd 1 and 2 (small_run.py, line ")
+    assert {float(row["x_eps"]) for row in RowStore(tmp_path).read("sbm")} == {1.0, 2.0}
+
+
+@pytest.mark.parametrize("fault", [0.25, 0.75])
+def test_plug_ins_in_this_process(fault: float, tmp_path: Path) -> None:
+    terrible = {"mechanism": Treacherous(), "filter": KProp(steps=2), "learner": Drop(steps=2)}
+    task = Task(tuple((small(x_eps=eps, **terrible), (0, 1)) for eps in (1.0, fault)))
+    failures = run_all([task], tmp_path, 0)
+    assert [(f.configuration.x_eps, f.repeats) for f in failures] == [(fault, (0,)), (fault, (1,))]
+    assert len(RowStore(tmp_path).read("sbm")) == 2
+
+
+def fails_sometimes(labels: Any, predictions: Any, probabilities: Any) -> float:
+    return 1 / 0
+
+
+@WORKERS
+def test_a_failing_metric_costs_its_cell_and_not_the_row(workers: int, tmp_path: Path) -> None:
+    metrics = {**DEFAULT_METRICS, "mine": "sweeps.test_pool.fails_sometimes"}
+    execution = Execution(
+        tmp_path, tmp_path, "cpu", workers=workers - 1, measures=Measures(metrics)
+    )
+    tasks = tasks_of(0)
+    failures = run_tasks(tasks, execution, costs=CostModel(), show_progress=False)
+    assert [f.repeats for f in failures] == [(0,), (1,)]
+    assert describe_error(failures[0].error) == (
+        "metrics.mine=sweeps.test_pool.fails_sometimes: "
+        "failed with ZeroDivisionError: division by zero"
+    )
+    rows = RowStore(tmp_path).read("sbm")
+    assert [row["status"] for row in rows] == ["ok", "ok"]
+    assert all(row["paper/test/acc"] for row in rows)
+    assert not any(row.get("paper/test/mine") for row in rows)
+    found = missing_repeats(
+        tasks[0].configuration, 2, RowStore(tmp_path), sources=metric_sources(metrics)
+    )
+    assert found == (0, 1)  # once the metric is repaired, they are computed again
 
 
 def test_real_workers_give_the_same_rows_even_if_one_dies(tmp_path: Path) -> None:

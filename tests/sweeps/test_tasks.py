@@ -19,7 +19,7 @@ STEPS: dict[str, Any] = {"filter": KProp(steps=2), "learner": Drop(steps=2)}
 
 
 def run_all(tasks: list[Task], folder: Path) -> None:
-    execution = Execution(folder, folder, "cpu", workers=1)
+    execution = Execution(folder, folder, "cpu", workers=0)
     assert run_tasks(tasks, execution, costs=CostModel(), show_progress=False) == []
 
 

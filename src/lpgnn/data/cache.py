@@ -1,10 +1,10 @@
 """Parsed graphs kept as npz, rebuilt whenever they cannot be trusted."""
 
 import hashlib
+import io
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from lpgnn.data.graph import Graph, Topology
-from lpgnn.data.normalise import fingerprint
 from lpgnn.data.sparse import CsrMatrix
+from lpgnn.files import write_atomically
 
 # Raise it when parsing, normalising or the layout below changes: older files are then rebuilt.
 FORMAT_VERSION = 2
@@ -63,16 +63,9 @@ def save_cached(graph: Graph, path: Path, key: str) -> None:
     try:
         if not is_writable(path.parent):
             raise PermissionError(f"{path.parent} is read-only")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                np.savez(stream, **_to_arrays(graph, key))
-            Path(temporary).chmod(0o644)  # mkstemp shuts out the other users of a shared folder
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        content = io.BytesIO()
+        np.savez(content, **_to_arrays(graph, key))
+        write_atomically(path, content.getvalue())
     except OSError as error:
         _logger.info("no cached graph at %s: %s", path, error)
 
@@ -131,10 +124,7 @@ def _from_arrays(arrays: Any, key: str) -> Graph:
             tensor("feature_values"),
             (topology.num_nodes, feature_dim),
         )
-    digest = fingerprint(topology, features, labels, num_classes, feature_dim)
-    if digest != header["fingerprint"]:
-        raise ValueError(f"fingerprint {digest}, written as {header['fingerprint']}")
-    return Graph(
+    graph = Graph(
         header["name"],
         topology,
         features,
@@ -142,5 +132,7 @@ def _from_arrays(arrays: Any, key: str) -> Graph:
         num_classes,
         feature_dim,
         header["raw_feature_dim"],
-        digest,
     )
+    if graph.fingerprint != header["fingerprint"]:
+        raise ValueError(f"fingerprint {graph.fingerprint}, written as {header['fingerprint']}")
+    return graph

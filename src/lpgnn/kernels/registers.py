@@ -5,13 +5,8 @@ of the compiler's: sums stay in the processor, in one register or in as many as 
 sixteen floats.  The functions below are for compiled code only.  They check no bounds: callers do.
 """
 
-import contextlib
-import hashlib
 import math
-import os
-import stat
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -19,6 +14,8 @@ from llvmlite import ir
 from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
+
+from lpgnn.kernels.machine_code import cache_folder, keep_checked
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -31,58 +28,18 @@ VECTOR = ir.VectorType(_FLOAT, LANES)
 FUSED = ("contract",)
 
 
-def _cache_folder(package: Path) -> Path:
-    """Where machine code is kept: a folder for each state of this package's sources.
-
-    Numba itself looks only at the file that a function stands in: after a change of this module
-    it would reuse what other modules' functions were compiled from before.
-    """
-    sources = b"".join(path.read_bytes() for path in sorted(package.glob("*.py")))
-    version = hashlib.sha256(sources).hexdigest()[:12]
-    for parent in _cache_parents(package):
-        folder = parent / version
-        with contextlib.suppress(OSError):  # a folder that cannot be written to
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                return folder
-    # Nothing can be kept: every process compiles for itself.
-    return Path(tempfile.mkdtemp(prefix="lpgnn-"))
-
-
-def _cache_parents(package: Path) -> Iterator[Path]:
-    """The user's NUMBA_CACHE_DIR, the package, the home folder, a temporary folder."""
-    if config.CACHE_DIR:
-        yield Path(config.CACHE_DIR)
-    yield package / "__pycache__"
-    with contextlib.suppress(RuntimeError):  # a user without a home
-        yield Path.home() / ".cache" / "lpgnn"
-    if hasattr(os, "getuid"):
-        own = Path(tempfile.gettempdir()) / f"lpgnn-{os.getuid()}"
-        # Everybody may write to the temporary folder, and what is kept here is executed.
-        if _is_private(own):
-            yield own
-
-
-def _is_private(folder: Path) -> bool:
-    """Whether the folder is this user's own, made now if there is none."""
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-    except OSError:
-        return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-
-
-_CACHE = _cache_folder(Path(__file__).parent)
+_CACHE = cache_folder(Path(__file__).parent)
 
 
 def compiled(function: Function) -> Function:
     """Compile at the first call and keep the machine code on disk for later processes."""
     before, config.CACHE_DIR = config.CACHE_DIR, str(_CACHE)
     try:
-        return cast(Function, njit(cache=True, error_model="numpy", nogil=True)(function))
+        dispatcher = njit(cache=True, error_model="numpy", nogil=True)(function)
     finally:
         config.CACHE_DIR = before
+    keep_checked(dispatcher)
+    return cast(Function, dispatcher)
 
 
 class _RegisterType(types.Type):  # type: ignore[misc]

@@ -1,7 +1,7 @@
 """Rows: their schema, storage, metrics and summaries."""
 
+from lpgnn.files import write_atomically as write_atomically
 from lpgnn.rows.compaction import Compacted as Compacted
-from lpgnn.rows.files import write_atomically as write_atomically
 from lpgnn.rows.frame import results as results
 from lpgnn.rows.metrics import DEFAULT_METRICS as DEFAULT_METRICS
 from lpgnn.rows.metrics import check_metrics as check_metrics
@@ -12,6 +12,11 @@ from lpgnn.rows.metrics import recorded_source as recorded_source
 from lpgnn.rows.outputs import save_history as save_history
 from lpgnn.rows.outputs import save_predictions as save_predictions
 from lpgnn.rows.outputs import save_weights as save_weights
+from lpgnn.rows.records import Status as Status
+from lpgnn.rows.records import SweepRecord as SweepRecord
+from lpgnn.rows.records import Wanted as Wanted
+from lpgnn.rows.records import at_work as at_work
+from lpgnn.rows.records import records as records
 from lpgnn.rows.schema import COLUMNS as COLUMNS
 from lpgnn.rows.schema import PROVENANCE as PROVENANCE
 from lpgnn.rows.schema import Row as Row

@@ -6,7 +6,6 @@ Killed at any point it leaves every row in at least one place, and the next comp
 """
 
 import contextlib
-import logging
 import os
 import secrets
 import shutil
@@ -14,13 +13,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lpgnn.errors import InputError
-from lpgnn.rows.files import remove_temporary_files, sync_folder, write_atomically
+from lpgnn.errors import InputError, StorageError
+from lpgnn.files import (
+    lock,
+    make_folder,
+    remove_temporary_files,
+    sync_folder,
+    write_atomically,
+)
 from lpgnn.rows.layout import Layout
 from lpgnn.rows.reading import Entry, Level, RowFile, RowIndex, Signature, csv_line
 from lpgnn.rows.schema import as_cells, order_columns
-
-logger = logging.getLogger("lpgnn")
 
 
 @dataclass(frozen=True)
@@ -41,25 +44,11 @@ class Compacted:
 @contextlib.contextmanager
 def compaction_lock(layout: Layout) -> Iterator[None]:
     """One compaction at a time.  Writers and readers do not need this lock."""
-    from filelock import FileLock, Timeout
-
-    path = layout.local / ".compaction.lock"
-    lock = FileLock(path)
     try:
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            logger.warning("waiting for another compaction (%s)", path)
-            lock.acquire()
+        with lock(layout.local / ".compaction.lock", "another compaction"):
+            yield
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InputError(
-            "results_dir", layout.local.parent, f"must be a writable folder ({reason})"
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
+        raise StorageError.of(layout.root, error) from None
 
 
 def compact_dataset(layout: Layout, dataset: str, *, publish: bool) -> Compacted | None:
@@ -83,10 +72,10 @@ def compact_dataset(layout: Layout, dataset: str, *, publish: bool) -> Compacted
         if file.unreadable and file.path == target:  # to replace it would be to lose it
             raise InputError("results_dir", target, file.unusable)
         if (file.bad or file.unusable) and not file.unreadable:
-            _keep_copy(file.path, layout.set_aside)
+            _keep_copy(file.path, layout)
     entries = RowIndex(entry for file in files for entry in file.entries).entries()
     if entries:
-        columns = order_columns(name for file in files for name in file.columns)
+        columns = order_columns(["written", *(name for file in files for name in file.columns)])
         lines = (_line(entry, columns) for entry in entries)
         write_atomically(target, "\n".join([csv_line(columns), *lines]) + "\n")
         sync_folder(Path(os.path.realpath(target)).parent)
@@ -117,7 +106,7 @@ def _remove_merged(layout: Layout, dataset: str) -> None:
 
 
 def _take_shards(layout: Layout, dataset: str) -> None:
-    layout.merging.mkdir(exist_ok=True)
+    make_folder(layout.merging, layout.root)
     for path, _ in list(layout.files(dataset)):
         if path.parent == layout.shards:
             path.rename(layout.merging / path.name)
@@ -129,9 +118,10 @@ def _read(path: Path, level: Level) -> RowFile:
     return file
 
 
-def _keep_copy(path: Path, folder: Path) -> None:
+def _keep_copy(path: Path, layout: Layout) -> None:
     """Keep a damaged file as it was: the result of the merge has its good lines only."""
-    folder.mkdir(exist_ok=True)
+    folder = layout.set_aside
+    make_folder(folder, layout.root)
     copy = folder / f"{path.stem}-{secrets.token_hex(4)}{path.suffix}"
     shutil.copyfile(path, copy)
     with copy.open("rb") as file:

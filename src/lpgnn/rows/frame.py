@@ -52,7 +52,12 @@ def _typed_table(entries: Sequence[Entry]) -> "pd.DataFrame":
         _parse([entries[number].line for number in numbers], columns).set_axis(pd.Index(numbers))
         for columns, numbers in kinds.items()
     ]
-    return pd.concat(parts).sort_index() if parts else _parse([], COLUMNS)
+    if not parts:
+        return _parse([], COLUMNS)
+    table = pd.concat(parts).sort_index()
+    # A shard has the time in its stamps, rows of before in no place at all.
+    table["written"] = pd.array([entry.rank[0] or None for entry in entries], dtype="Int64")
+    return table
 
 
 def _parse(lines: Sequence[str], columns: tuple[str, ...]) -> "pd.DataFrame":

@@ -4,7 +4,8 @@
     <results_dir>/local/<dataset>.csv           compacted from shards
     <results_dir>/local/shards/<dataset>.*.csv  one for each process that writes
     <results_dir>/local/merging/                shards that a compaction has taken
-    <results_dir>/local/set_aside/              copies of files in which a compaction found damage
+    <results_dir>/local/set_aside/              lines that are no rows (.bad), and copies of damaged
+                                                files that a compaction replaced
     <results_dir>/local/runs/<id>/<repeat>/     what a run saved beside its row
 
 Files are listed in the order in which a compaction moves rows (shards, merging, compacted,
@@ -28,6 +29,7 @@ class Layout:
     """Where the files of a results folder are."""
 
     def __init__(self, results_dir: Path) -> None:
+        self.root = results_dir
         self.tracked = results_dir / "rows"
         self.local = results_dir / "local"
         self.shards = self.local / "shards"

@@ -6,7 +6,7 @@ labels and predictions are integers [n], probabilities [n, c] or None.  Shares a
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -73,10 +73,13 @@ def evaluate(
     predictions: Any,
     probabilities: Any,
     test_mask: Any,
+    *,
+    on_failed: Callable[[InputError], None] | None = None,
 ) -> dict[str, float]:
     """Each metric on the test nodes; metrics maps names to import paths.
 
     labels, predictions, test_mask: tensors or arrays [N]; probabilities: [N, c] or None.
+    on_failed: is called for a metric that fails, which is left out; without it, the error is raised
     """
     mask = _array(test_mask)
     if not mask.any():
@@ -86,17 +89,25 @@ def evaluate(
     check_metrics(metrics)
     found = {}
     for name, target in metrics.items():
-        setting = f"metrics.{name}"
-        metric = import_target(setting, target)
         try:
-            value = metric(*arguments, chances)
-        except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(setting, target, f"failed with {reason}") from error
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise InputError(setting, target, f"must return a number, not {value!r}")
-        found[name] = float(value)
+            found[name] = _value(f"metrics.{name}", target, *arguments, chances)
+        except InputError as error:
+            if on_failed is None:
+                raise
+            on_failed(error)
     return found
+
+
+def _value(setting: str, target: str, *arguments: Any) -> float:
+    metric = import_target(setting, target)
+    try:
+        value = metric(*arguments)
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(setting, target, f"failed with {reason}") from error
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise InputError(setting, target, f"must return a number, not {value!r}")
+    return float(value)
 
 
 def metric_sources(metrics: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lpgnn.rows.files import write_atomically
+from lpgnn.files import write_atomically
 
 if TYPE_CHECKING:
     from torch import Tensor

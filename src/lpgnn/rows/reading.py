@@ -4,6 +4,10 @@ Three kinds of file hold rows of a dataset: published, compacted, and shards.  E
 shard, its header too, ends with two stamps: the time it was written (ns) and the CRC-32 of the
 text before, so that a torn or damaged line shows.  A line that is not a valid row is set aside: it
 is not used, it stops nobody, and it is reported with its number.
+
+Of two rows of one run the later counts, wherever it is.  A row that replaces another is stamped
+later than it, whatever the clock says, so that a wrong clock brings no earlier row back; two rows
+that knew nothing of each other are ordered by their clocks, for every reader alike.
 """
 
 import csv
@@ -35,14 +39,14 @@ _UNDER_WAY = 1.0
 
 
 class Level(enum.IntEnum):
-    """Which file a row of one key is taken from: the highest."""
+    """Which file a row is taken from if it has the same time, or none, in several: the highest."""
 
     PUBLISHED = 0
     COMPACTED = 1
     SHARD = 2
 
 
-Rank = tuple[Level, int, str]  # level, written at, file name
+Rank = tuple[int, Level, str]  # written at, level, file name
 
 
 class Entry(NamedTuple):
@@ -64,7 +68,9 @@ class Entry(NamedTuple):
             settings = cells[: self.columns.index("status")]
             cells[: len(settings)] = map(shared.setdefault, settings, settings)
         row = dict(zip(self.columns, cells, strict=True))
-        return row if row.keys() >= _SCHEMA else dict.fromkeys(COLUMNS, "") | row
+        if row.keys() >= _SCHEMA:
+            return row
+        return dict.fromkeys(COLUMNS, "") | {"written": str(self.rank[0] or "")} | row
 
 
 class Signature(NamedTuple):
@@ -179,10 +185,11 @@ class RowFile:
         return ""
 
     def _take_row(self, line: str, written: int, validator: RowValidator) -> None:
-        identity, repeat = validator.key(line)
+        identity, repeat, recorded = validator.key(line)
+        written = written or recorded
         rank = self.entries[-1].rank if self.entries else None
-        if rank is None or rank[1] != written:  # rows written together share a rank
-            rank = (self.level, written, self.path.name)
+        if rank is None or rank[0] != written:  # rows written together share a rank
+            rank = (written, self.level, self.path.name)
         self.entries.append(Entry(sys.intern(identity), repeat, rank, validator.columns, line))
 
 

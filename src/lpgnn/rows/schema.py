@@ -27,16 +27,17 @@ SETTINGS = (
 COLUMNS = (
     *("id", "repeat", *SETTINGS, "status"),
     *(f"{rule}/{measure}" for rule in RULES for measure in MEASURES),
-    *("duration", "device", "version", "science", "engine", "revision", "dirty"),
+    # "dirty" comes last: no part of its words is one of them, so that a cut row shows.
+    *("duration", "device", "version", "science", "engine", "revision", "written", "dirty"),
 )
 
 # Where and when a row was computed; two runs of one configuration may differ in these.
-PROVENANCE = ("duration", "device", "version", "engine", "revision", "dirty")
+PROVENANCE = ("duration", "device", "version", "engine", "revision", "written", "dirty")
 
 # Without these a file is no table of rows.
 REQUIRED = ("id", "repeat", "status")
 
-_INTEGERS = ("repeat", "max_epochs", "hidden_dim", "seed")
+_INTEGERS = ("repeat", "max_epochs", "hidden_dim", "seed", "written")
 _NUMBERS = ("x_eps", "y_eps", "learning_rate", "weight_decay", "dropout", "duration")
 _DECIMAL = r"[0-9]++(?:\.[0-9]*+)?(?:e[-+]?[0-9]++)?"
 _PATTERNS: dict[ColumnType, str] = {
@@ -50,11 +51,13 @@ _KEYS = {
     "id": "[0-9A-Za-z_-]{1,64}",
     "repeat": "[0-9]{1,9}",
     "status": "ok|failed.*",
+    "written": "[0-9]{0,19}",
 }
 _EXPECTED = {
     "id": "an identity",
     "repeat": "a number from 0",
     "status": "ok or failed",
+    "written": "a time in nanoseconds",
     "integer": "an integer",
     "number": "a number",
     "share": "a number from 0 to 100",
@@ -130,12 +133,15 @@ class RowValidator:
         self._plain = _plain_line(columns)
         self._valid_options = {""}  # cells as they stand in a line
 
-    def key(self, line: str) -> tuple[str, int]:
-        """The id and repeat of a row from its line; raises ValueError if the row is not valid."""
+    def key(self, line: str) -> tuple[str, int, int]:
+        """The id, repeat and time of a row from its line; ValueError if the row is not valid.
+
+        Rows that were published before rows had a time have 0.
+        """
         # Splitting a line takes twice as long as matching it.
         plain = self._plain.fullmatch(line)
         if plain and self._are_valid(plain["options"]):
-            return plain["id"], int(plain["repeat"])
+            return plain["id"], int(plain["repeat"]), int(plain["written"] or 0)
         try:
             cells = split_line(line)
         except csv.Error as error:
@@ -143,7 +149,7 @@ class RowValidator:
         if problem := self.problem(cells):
             raise ValueError(problem)
         row = dict(zip(self.columns, cells, strict=True))
-        return row["id"], int(row["repeat"])
+        return row["id"], int(row["repeat"]), int(row.get("written") or 0)
 
     def _are_valid(self, options: str) -> bool:
         if options not in self._valid_options and _is_json_object(split_line(options)[0]):
@@ -189,14 +195,15 @@ def _plain_line(columns: Sequence[str]) -> re.Pattern[str]:
     """
     accuracies = [name for name in columns if name.endswith("/test/acc")]
     if not accuracies:
-        return re.compile("(?P<id>)(?P<repeat>)(?P<options>)(?!)")  # matches nothing
+        return re.compile("(?P<id>)(?P<repeat>)(?P<options>)(?P<written>)(?!)")  # matches nothing
     text = r'(?:[^",]*+|"(?:[^"]++|"")*+")'
     cells = {name: text if column_type(name) == "text" else _pattern(name) for name in columns}
     cells |= {name: _PATTERNS["share"].removesuffix("|nan") for name in accuracies}
-    cells |= {name: f"(?P<{name}>{_KEYS[name]})" for name in ("id", "repeat")}
+    cells |= {name: f"(?P<{name}>{_KEYS[name]})" for name in ("id", "repeat", "written")}
     cells |= {"status": "ok", "options": f"(?P<options>{text})"}
     line = ",".join(f"(?:{cells[name]})" for name in columns)
-    return re.compile(line if "options" in columns else f"{line}(?P<options>)")
+    blank = (name for name in ("options", "written") if name not in columns)
+    return re.compile(line + "".join(f"(?P<{name}>)" for name in blank))
 
 
 def _is_json_object(text: str) -> bool:

@@ -4,18 +4,19 @@ Writers need no lock: nobody else writes to a process's shard.
 """
 
 import contextlib
+import errno
 import logging
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, StorageError
+from lpgnn.files import make_folder, share, sync_folder, write_atomically
 from lpgnn.rows.compaction import Compacted, compact_dataset, compaction_lock
-from lpgnn.rows.files import sync_folder
 from lpgnn.rows.layout import Layout
 from lpgnn.rows.reading import (
     Entry,
@@ -59,10 +60,9 @@ class RowStore:
 
     def check_writable(self) -> None:
         """Find out before the work, not after it."""
-        shards = self._folder.layout.shards
         try:
-            shards.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=shards):
+            self._folder.open()
+            with tempfile.TemporaryFile(dir=self._folder.layout.shards):
                 pass
         except OSError as error:
             reason = error.strerror or type(error).__name__
@@ -78,6 +78,10 @@ class RowStore:
         shared: dict[str, str] = {}
         return [entry.row(shared) for entry in self.entries(dataset)]
 
+    def stream(self, dataset: str) -> Iterator[Row]:
+        """The same one by one, for who does not need them all at once."""
+        return (entry.row() for entry in self.entries(dataset))
+
     def entries(self, dataset: str) -> list[Entry]:
         """The same as text, which takes a fifth of the memory."""
         return self._folder.index(dataset).entries()
@@ -88,9 +92,23 @@ class RowStore:
         found = index.by_identity.get(identity, {})
         return {repeat: found[repeat].row() for repeat in sorted(found)}
 
+    def repeats(self, dataset: str, identity: str) -> frozenset[int]:
+        """The repeats of a configuration that have a row."""
+        index = self._folder.index(dataset, recheck_after=_RECHECK_SECONDS)
+        return frozenset(index.by_identity.get(identity, ()))
+
     def append(self, dataset: str, rows: Iterable[Mapping[str, object]]) -> None:
-        """Add rows to this process's shard; they are on disk when this returns."""
-        self._folder.append(dataset, list(rows))
+        """Add rows to this process's shard; they are on disk when this returns.
+
+        Raises StorageError if they cannot be written.
+        """
+        taken = list(rows)  # a generator may raise an OSError of its own
+        try:
+            self._folder.append(dataset, taken)
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                raise  # this process has opened too many files, which is no fault of the folder
+            raise StorageError.of(self.results_dir, error) from None
 
     def compact(self, *, publish: bool = False) -> list[Compacted]:
         """Merge shards into ``local/<dataset>.csv``, or with ``publish`` all local rows into
@@ -123,7 +141,13 @@ class _Folder:
         self._reported: set[tuple[str, int, str]] = set()
         self._shards: dict[tuple[int, str, tuple[str, ...]], Path] = {}
         self._last_written = 0
+        self._is_open = False
         self._lock = threading.RLock()
+
+    def open(self) -> None:
+        """Make the folder of shards; from now on it is an error if it is gone."""
+        make_folder(self.layout.shards, self.layout.root)
+        self._is_open = True
 
     def expire(self) -> None:
         """Look for changes at the next question, however soon it comes."""
@@ -139,9 +163,12 @@ class _Folder:
     def append(self, dataset: str, rows: list[Mapping[str, object]]) -> None:
         if not rows:
             return
-        columns = order_columns(name for row in rows for name in row)
+        columns = order_columns(name for row in rows for name in row if name != "written")
         with self._lock:
-            written = self._last_written = max(self._last_written + 1, time.time_ns())
+            written = self._last_written = max(
+                *(self._last_written + 1, time.time_ns()),
+                *(1 + time for time in self._times(dataset, rows)),
+            )
             lines = shard_lines(columns, rows, written)
             # After a fork the parent's shards stay the parent's; after an error a shard may end in
             # a torn line, and is not used again.
@@ -152,10 +179,19 @@ class _Folder:
             self._shards[key] = shard
             self.expire()
 
+    def _times(self, dataset: str, rows: list[Mapping[str, object]]) -> Iterator[int]:
+        """When the rows that these replace were written: those that this process has read."""
+        known = self._indices[dataset].by_identity if dataset in self._indices else {}
+        for row in rows:
+            entry = known.get(str(row["id"]), {}).get(int(str(row["repeat"])))
+            if entry is not None:
+                yield entry.rank[0]
+
     def _new_shard(self, dataset: str, content: bytes) -> Path:
+        if not self._is_open:
+            self.open()
         while True:
             shard = self.layout.new_shard(dataset)
-            shard.parent.mkdir(parents=True, exist_ok=True)
             if _create(shard, content):
                 return shard
 
@@ -200,13 +236,34 @@ class _Folder:
             if bad:
                 self._reported |= {(place, number, problem) for number, problem in bad.items()}
                 what = "1 line is" if len(bad) == 1 else f"{len(bad)} lines are"
-                logger.warning("%s: %s not used (%s)", file.path, what, describe_bad_lines(bad))
+                kept = self._keep_bad_lines(file)
+                logger.warning(
+                    "%s: %s not used (%s)%s", file.path, what, describe_bad_lines(bad), kept
+                )
+
+    def _keep_bad_lines(self, file: RowFile) -> str:
+        """Copy the bad lines of a file to one of their own: who repairs the file wants them."""
+        copy = self.layout.set_aside / f"{file.path.parent.name}-{file.path.name}.bad"
+        try:
+            with file.path.open("rb") as lines:
+                numbered = enumerate(lines, start=1)
+                kept = [(n, line.rstrip(b"\r\n")) for n, line in numbered if n in file.bad]
+            content = b"".join(
+                b"line %d: %s: %s\n" % (n, file.bad[n].encode(), line) for n, line in kept
+            )
+            if not copy.exists() or copy.read_bytes() != content:
+                make_folder(copy.parent, self.layout.root)
+                write_atomically(copy, content)
+        except OSError:  # a reader may have no right to write here
+            return ""
+        return f"; kept in {copy.parent.name}/{copy.name}"
 
 
 def _create(path: Path, content: bytes) -> bool:
     """Make a new shard; False if a compaction took it before it was written."""
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o666)
     try:
+        share(descriptor, path.parent)
         _write_durably(descriptor, content)
         sync_folder(path.parent)
         return _is_same_file(descriptor, path)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import stdev
 from typing import TYPE_CHECKING, Literal
 
@@ -48,10 +49,17 @@ def percentile_interval(values: Sequence[float]) -> tuple[float, float]:
     sample = np.asarray(values, dtype=np.float64)
     if np.all(sample == sample[0]):
         return float(sample[0]), float(sample[0])
-    drawn = np.random.default_rng(0).integers(0, sample.size, (RESAMPLES, sample.size))
-    means = np.sort(sample[drawn].mean(axis=-1))
+    means = np.sort(sample[_resamples(sample.size)].mean(axis=-1))
     tail = (1 - CONFIDENCE) / 2
     return _quantile(means, tail), _quantile(means, 1 - tail)
+
+
+@lru_cache(maxsize=16)
+def _resamples(size: int) -> "NDArray[np.int64]":
+    """The places that each resample takes: the same for every sample of a size.  [1000, n]"""
+    import numpy as np
+
+    return np.random.default_rng(0).integers(0, size, (RESAMPLES, size))
 
 
 def _quantile(ordered: "NDArray[np.float64]", share: float) -> float:

@@ -18,29 +18,28 @@ def outdated_rows(
     the graph, the source of a component, or that of a metric.  sources: of the wanted metrics
     """
     reasons: Counter[str] = Counter()
-    by_dataset: dict[str, dict[tuple[str, ...], list[Row]]] = {}
+    wanted: dict[tuple[str, ...], list[tuple[str, dict[str, str]]]] = {}
     for configuration, missing in work:
-        if not missing:
-            continue
-        dataset = configuration.dataset.name
-        if dataset not in by_dataset:
-            index = by_dataset[dataset] = {}
-            for row in store.read(dataset):
-                index.setdefault(_named_values(row), []).append(row)
-        columns = {key: str(value) for key, value in configuration.columns().items()}
-        for row in by_dataset[dataset].get(_named_values(columns), []):
-            if row["id"] != configuration.identity:
-                reason = _what_changed(row, columns)
-            else:
-                stale = [
-                    name
-                    for name, source in (sources or {}).items()
-                    if recorded_source(row, name) not in ("", source)
-                ]
-                reason = f"the source of metrics.{stale[0]} has changed" if stale else ""
-            if reason:
-                reasons[reason] += 1
+        if missing:
+            columns = {key: str(value) for key, value in configuration.columns().items()}
+            alike = wanted.setdefault(_named_values(columns), [])
+            alike.append((configuration.identity, columns))
+    for dataset in sorted({configuration.dataset.name for configuration, _ in work}):
+        for row in store.stream(dataset) if wanted else ():
+            for identity, columns in wanted.get(_named_values(row), ()):
+                reason = _why_outdated(row, identity, columns, sources or {})
+                if reason:
+                    reasons[reason] += 1
     return reasons
+
+
+def _why_outdated(
+    row: Row, identity: str, columns: Mapping[str, str], sources: Mapping[str, str]
+) -> str:
+    if row["id"] != identity:
+        return _what_changed(row, columns)
+    stale = [name for name, s in sources.items() if recorded_source(row, name) not in ("", s)]
+    return f"the source of metrics.{stale[0]} has changed" if stale else ""
 
 
 def _named_values(columns: Mapping[str, str]) -> tuple[str, ...]:

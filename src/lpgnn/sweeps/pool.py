@@ -3,33 +3,42 @@
 A worker is a process with one thread: on these graphs two threads of one process mostly wait for
 each other, two processes do not.  Workers write their rows themselves, so that rows survive the
 death of the parent; the parent only hands out work, costly work first, and shows progress.
+
+Whatever a run does to its worker (an exception, sys.exit, a crash, the kernel's out-of-memory
+killer, an endless loop) costs that run only: the runs that trained beside it are computed again,
+each by itself.
 """
 
 import contextlib
+import ctypes
 import json
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
-import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from functools import partial
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
+import torch
+
 from lpgnn.data import Graph
-from lpgnn.engine import run_members
-from lpgnn.errors import InputError
+from lpgnn.engine import Member, run_members
+from lpgnn.errors import InputError, RunError, StorageError
 from lpgnn.kernels import Backend
 from lpgnn.propagation import PreparedGraph
-from lpgnn.rows import RowStore
+from lpgnn.rows import RowStore, at_work
 from lpgnn.sweeps.costs import CostModel
-from lpgnn.sweeps.tasks import Execution, Failure, Task
+from lpgnn.sweeps.failures import Failure, explain, stack_trace
+from lpgnn.sweeps.tasks import Execution, Task
 
-# So many pools may break in a row with no task under way before the sweep gives up.
-_IDLE_BREAKS = 3
+# So many workers may die in a row before they are ready, and so long they may take (seconds).
+_DEATHS_AT_START, _START_SECONDS = 3, 600.0
 
 Report = Callable[[Task, int], None]  # a task, and the run-epochs done in it
 
@@ -37,12 +46,37 @@ Report = Callable[[Task, int], None]  # a task, and the run-epochs done in it
 def run_tasks(
     tasks: Sequence[Task], execution: Execution, *, costs: CostModel, show_progress: bool = True
 ) -> list[Failure]:
-    """Compute all tasks and store their rows; return what failed."""
+    """Compute all tasks and store their rows; return what failed, and what is not there after all.
+
+    Raises StorageError as soon as rows cannot be written.
+    """
+    store = RowStore(execution.results_dir)
+    store.check_writable()
     workers = min(execution.worker_count(), len(tasks))
     with _progress(tasks, costs, show_progress) as report:
-        if workers <= 1:
-            return _run_here(tasks, Worker(execution), report)
-        return _run_in_workers(tasks, execution, workers, report)
+        if workers == 0:
+            failures = _run_here(tasks, Worker(execution), report)
+        else:
+            with _Pool(execution, costs, report) as pool:
+                failures = pool.run(tasks, workers)
+    return failures + _lost_rows(tasks, failures, store)
+
+
+def _lost_rows(
+    tasks: Sequence[Task], failures: Sequence[Failure], store: RowStore
+) -> list[Failure]:
+    """Runs whose rows were stored, and are not there now: somebody removed or damaged them."""
+    failed = {(f.configuration.identity, repeat) for f in failures for repeat in f.repeats}
+    lost = []
+    for task in tasks:
+        for configuration, repeats in task.parts:
+            name, identity = configuration.dataset.name, configuration.identity
+            there = store.repeats(name, identity)
+            gone = tuple(r for r in repeats if r not in there and (identity, r) not in failed)
+            if gone:
+                text = "rows were stored and are gone: removed or damaged while the sweep ran"
+                lost.append(Failure(configuration, RunError(text), repeats=gone))
+    return lost
 
 
 class Worker:
@@ -53,17 +87,41 @@ class Worker:
         self.store = RowStore(execution.results_dir)
         self.graph: tuple[str, Graph, PreparedGraph] | None = None
 
-    def compute(self, task: Task, on_epoch: Callable[[int], None]) -> None:
+    def compute(
+        self,
+        task: Task,
+        on_epoch: Callable[[int], None],
+        on_stored: Callable[[int], None] | None = None,
+        on_unmeasured: Callable[[Member, InputError], None] | None = None,
+    ) -> None:
+        """Train a task's runs.
+
+        ``on_stored`` is called with the number of rows just stored, ``on_unmeasured`` with a run
+        whose row lacks a metric, and why.
+        """
         dataset = task.configuration.dataset
-        graph, prepared = self._graph(task)
-        run_members(
-            task.members,
-            graph,
-            prepared,
-            measures=self.execution.measures,
-            on_epoch=on_epoch,
-            on_rows=lambda rows: self.store.append(dataset.name, map(self._with_metrics, rows)),
-        )
+
+        def keep(rows: list[dict[str, Any]]) -> None:
+            self.store.append(dataset.name, map(self._with_metrics, rows))
+            if on_stored is not None:
+                on_stored(len(rows))
+
+        with self._on_record(task):
+            graph, prepared = self._graph(task)
+            run_members(
+                task.members,
+                graph,
+                prepared,
+                measures=self.execution.measures,
+                on_epoch=on_epoch,
+                on_rows=keep,
+                on_unmeasured=on_unmeasured,
+            )
+
+    def _on_record(self, task: Task) -> contextlib.AbstractContextManager[None]:
+        if self.execution.record is None:
+            return contextlib.nullcontext()
+        return at_work(self.execution.record, ((c.identity, r) for c, r in task.members))
 
     def _with_metrics(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with the other metrics that an earlier row of the same run has."""
@@ -89,139 +147,331 @@ class Worker:
 
 
 def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Failure]:
-    failures = []
-    for task in tasks:
+    """Compute in this process: for debuggers.  Nothing protects it from a run that crashes."""
+    failures: list[Failure] = []
+    waiting = deque(tasks)
+
+    def on_unmeasured(member: Member, error: InputError) -> None:
+        failures.append(_unmeasured(member, error))
+
+    while waiting:
+        task, stored = waiting.popleft(), list[int]()
         try:
-            worker.compute(task, partial(report, task))
-        except Exception as error:
-            if len(task.parts) > 1:
-                failures += _run_here(task.split(), worker, lambda *_: None)
-            else:
-                failures.append(Failure(task.configuration, error, traceback.format_exc()))
+            worker.compute(task, partial(report, task), stored.append, on_unmeasured)
+        except StorageError:
+            raise
+        except (Exception, SystemExit) as error:  # a plug-in's sys.exit is not meant for the sweep
+            reason = explain(error, task.configuration.components().values())
+            again, failed = _after_failure(task, sum(stored), reason, stack_trace(error))
+            waiting.extendleft(reversed(again))
+            failures.extend(failed)
     return failures
 
 
-def _run_in_workers(
-    tasks: Sequence[Task], execution: Execution, workers: int, report: Report
-) -> list[Failure]:
-    """Run tasks in worker processes.
+def _unmeasured(member: Member, error: InputError) -> Failure:
+    configuration, repeat = member
+    return Failure(configuration, error, repeats=(repeat,))
 
-    When a worker dies (killed, out of memory) its pool breaks, and what ran then is suspect.  The
-    rest goes on in a new pool; suspects then run one at a time, so that only the task that is
-    alone with the death of its worker is given up.
+
+def _after_failure(
+    task: Task, stored: int, error: InputError | RunError, details: str
+) -> tuple[list[Task], list[Failure]]:
+    """What to compute again after a task failed, and what to give up.
+
+    Bad input is bad for all repeats of a configuration; anything else may be one run's fault.
     """
-    pool = WorkerPool(tasks, execution, report)
-    suspects = []
-    waiting = list(range(len(tasks)))
-    breaks = 0
-    while waiting and breaks < _IDLE_BREAKS:
-        lost = pool.run(waiting, workers)
-        suspects += lost
-        breaks = 0 if lost else breaks + 1
-    for index in suspects:
-        pool.run([index], 1)
-        if index not in pool.finished:
-            pool.give_up(index, "its worker died twice (killed, or out of memory)")
-    for index in waiting:
-        pool.give_up(index, "workers die before they start to work")
-    return pool.failures
+    rest = task.after(stored)
+    if rest is None:
+        return [], []
+    if len(rest.parts) > 1 or (len(rest.members) > 1 and not isinstance(error, InputError)):
+        return rest.split(), []
+    ((configuration, repeats),) = rest.parts
+    return [], [Failure(configuration, error, details, repeats)]
 
 
-class WorkerPool:
+def _context() -> Any:
+    """How workers start: a fork takes milliseconds, a new interpreter seconds.
+
+    A fork of a process with several threads may hang, and one that has looked for a GPU may not use
+    it: then workers are new interpreters.
+    """
+    tasks = Path("/proc/self/task")
+    is_single = tasks.is_dir() and len(list(tasks.iterdir())) == 1
+    return multiprocessing.get_context(
+        "fork" if is_single and not torch.cuda.is_available() else "spawn"
+    )
+
+
+class _Process:
+    """A worker process, the pipe to it, and what it is doing."""
+
+    def __init__(self, execution: Execution) -> None:
+        context = _context()
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=_serve, args=(other, execution, os.getpid()))
+        with _blocked_interrupts():
+            self.process.start()
+        other.close()  # so that the death of the worker ends the pipe
+        self.ready = False
+        self.task: Task | None = None
+        self.stored = 0
+        self.deadline = time.monotonic() + _START_SECONDS
+
+    def give(self, task: Task, seconds: float) -> None:
+        self.task, self.stored = task, 0
+        self.deadline = time.monotonic() + seconds
+        self.connection.send(task)
+
+    def messages(self) -> Iterator[tuple[str, Any]]:
+        """What has come in; ends with ``died`` when nothing more can come."""
+        # A worker that has ended may have left messages, which count.
+        has_ended = not self.process.is_alive()
+        try:
+            while self.connection.poll():
+                yield self.connection.recv()
+        except (EOFError, OSError):  # dead, or its code has closed the pipe
+            self.process.kill()
+            has_ended = True
+        if has_ended:
+            self.process.join()
+            yield "died", self.process.exitcode
+
+    def kill(self) -> None:
+        self.process.kill()  # rows are written atomically: nothing is harmed
+        self.process.join()
+        self.connection.close()
+
+
+class _Pool:
     """Worker processes, replaced when they die, and what became of the tasks."""
 
-    def __init__(self, tasks: Sequence[Task], execution: Execution, report: Report) -> None:
-        self.tasks, self.execution, self.report = list(tasks), execution, report
-        self.finished: set[int] = set()
+    def __init__(self, execution: Execution, costs: CostModel, report: Report) -> None:
+        self.execution, self.costs, self.report = execution, costs, report
+        self.waiting: deque[Task] = deque()
+        self.suspects: deque[Task] = deque()  # single runs whose worker died
         self.failures: list[Failure] = []
+        self.processes: list[_Process] = []
+        self.deaths_at_start = 0
 
-    def give_up(self, index: int, reason: str) -> None:
-        for configuration, _ in self.tasks[index].parts:
-            self.failures.append(Failure(configuration, RuntimeError(reason)))
+    def __enter__(self) -> "_Pool":
+        return self
 
-    def run(self, waiting: list[int], workers: int) -> list[int]:
-        """Take tasks from ``waiting`` until it is empty or the pool breaks; return what was lost.
+    def __exit__(self, *error: object) -> None:
+        for one in self.processes:
+            one.kill()
 
-        No more tasks are handed out than there are workers, so a waiting task is never mistaken for
-        one whose worker died.
+    def run(self, tasks: Sequence[Task], workers: int) -> list[Failure]:
+        """Compute tasks.
+
+        A run whose worker died may have died of its neighbours' hunger for memory: in the end it
+        gets a second chance with nobody beside it.
         """
-        context = multiprocessing.get_context("spawn")  # a fork of a process with threads may hang
-        events = context.SimpleQueue()
-        arguments = (events, self.execution, os.getpid())
-        pool = ProcessPoolExecutor(workers, context, _start_worker, arguments)
-        running: dict[Future[None], int] = {}
+        self.waiting.extend(tasks)
+        self._work(workers, is_last=False)
+        while self.suspects:
+            self.waiting.append(self.suspects.popleft())
+            self._work(1, is_last=True)
+        return self.failures
+
+    def _work(self, workers: int, *, is_last: bool) -> None:
+        while self.waiting or any(one.task for one in self.processes):
+            if self.deaths_at_start >= _DEATHS_AT_START:
+                return self._give_up("workers die before they start to work")
+            self._hand_out(workers)
+            handles = [h for p in self.processes for h in (p.connection, p.process.sentinel)]
+            wait(handles, timeout=0.5)
+            for one in list(self.processes):
+                for kind, content in one.messages():
+                    self._handle(one, kind, content, is_last=is_last)
+                    if one not in self.processes:
+                        break
+                if one in self.processes and time.monotonic() > one.deadline:
+                    self._end_hung(one)
+        return None
+
+    def _hand_out(self, workers: int) -> None:
+        for one in self.processes[workers:]:  # the last phase wants one worker only
+            self._remove(one)
+        while len(self.processes) < min(workers, len(self.waiting) + self._busy()):
+            self.processes.append(_Process(self.execution))
+        for one in self.processes:
+            if self.waiting and one.ready and one.task is None:
+                task = self.waiting.popleft()
+                try:
+                    one.give(task, self.execution.seconds_for(task, self.costs))
+                except OSError:  # it died idle, which is no task's fault
+                    one.task = None
+                    self.waiting.appendleft(task)
+                except Exception as error:  # a component that cannot be pickled
+                    one.task = None
+                    self._fail(task, 0, explain(error), stack_trace(error))
+
+    def _busy(self) -> int:
+        return sum(one.task is not None for one in self.processes)
+
+    def _handle(self, one: _Process, kind: str, content: Any, *, is_last: bool) -> None:
+        if kind == "ready":
+            one.ready, one.deadline = True, float("inf")
+            self.deaths_at_start = 0
+        elif kind == "epochs" and one.task is not None:
+            self.report(one.task, content)
+        elif kind == "stored":
+            one.stored += content
+        elif kind == "done":
+            one.task, one.deadline = None, float("inf")
+        elif kind == "failed":
+            task, one.task, one.deadline = one.task, None, float("inf")
+            if task is not None:
+                self._fail(task, one.stored, *content)
+            # Who knows what else it did to its process: its memory, files, limits or folder.
+            if not isinstance(content[0], InputError):
+                self._remove(one)
+        elif kind == "unmeasured":
+            self.failures.append(_unmeasured(*content))
+        elif kind == "storage":
+            raise StorageError(*content)
+        elif kind == "died":
+            self._remove(one)
+            if one.task is not None:
+                self._bury(one.task, one.stored, content, is_last=is_last)
+            elif not one.ready:
+                self.deaths_at_start += 1
+
+    def _fail(
+        self, task: Task, stored: int, error: InputError | RunError, details: str = ""
+    ) -> None:
+        again, failed = _after_failure(task, stored, error, details)
+        self.waiting.extend(again)
+        self.failures += failed
+
+    def _bury(self, task: Task, stored: int, code: int | None, *, is_last: bool) -> None:
+        """A worker died: its runs go on one by one, and a run that was alone gets a last chance."""
+        rest = task.after(stored)
+        if rest is None:
+            return
+        if len(rest.members) > 1:
+            self.waiting.extend(rest.singles())
+        elif not is_last:
+            self.suspects.append(rest)
+        else:
+            ((configuration, repeats),) = rest.parts
+            error = RunError(f"its process {_cause_of_death(code)}, twice")
+            self.failures.append(Failure(configuration, error, repeats=repeats))
+
+    def _end_hung(self, one: _Process) -> None:
+        """End a worker that takes too long; who was alone in it is given up, others go on."""
+        self._remove(one)
+        if one.task is None:
+            self.deaths_at_start += 1
+            return
+        rest = one.task.after(one.stored)
+        if rest is not None and len(rest.members) > 1:
+            self.waiting.extend(rest.singles())
+        elif rest is not None:
+            ((configuration, repeats),) = rest.parts
+            seconds = self.execution.seconds_for(one.task, self.costs)
+            error = RunError(f"ended after {seconds:.0f} s without a result (see time_limit)")
+            self.failures.append(Failure(configuration, error, repeats=repeats))
+
+    def _give_up(self, reason: str) -> None:
+        for task in self.waiting:
+            for configuration, repeats in task.parts:
+                self.failures.append(Failure(configuration, RunError(reason), repeats=repeats))
+        self.waiting.clear()
+
+    def _remove(self, one: _Process) -> None:
+        self.processes.remove(one)
+        one.kill()
+
+
+def _cause_of_death(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"died of {name}{' (out of memory?)' if -code == signal.SIGKILL else ''}"
+
+
+@contextlib.contextmanager
+def _blocked_interrupts() -> Iterator[None]:
+    """A process started here never sees Ctrl-C, which is the parent's to handle.
+
+    The parent gets a Ctrl-C of this moment as soon as it is over.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(connection: Connection, execution: Execution, parent: int) -> None:
+    """The life of a worker: compute what comes in until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(name, signal.SIG_DFL)  # a fork has the parent's handlers
+    _end_with(parent)
+    worker = Worker(execution)
+    try:
+        worker.store.check_writable()
+    except InputError as error:
+        connection.send(("storage", (str(execution.results_dir), error.allowed)))
+        return
+    connection.send(("ready", None))
+    while True:
         try:
-            while waiting or running:
-                while waiting and len(running) < workers:
-                    running[pool.submit(_work, waiting[0], self.tasks[waiting[0]])] = waiting[0]
-                    waiting.pop(0)
-                done, _ = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
-                while not events.empty():
-                    index, run_epochs = events.get()
-                    self.report(self.tasks[index], run_epochs)
-                for future in done:
-                    waiting += self._settle(future, running[future])
-                    del running[future]
-            pool.shutdown()
-        except BrokenProcessPool:
-            _stop(pool)
-        except BaseException:  # Ctrl-C: do not wait for anybody
-            _stop(pool)
-            raise
-        return [index for index in running.values() if index not in self.finished]
-
-    def _settle(self, future: "Future[None]", index: int) -> list[int]:
-        """Record the end of a task; returns tasks to do instead of it."""
-        task, instead = self.tasks[index], list[Task]()
-        try:
-            future.result()
-        except BrokenProcessPool:
-            raise
-        except Exception as error:
-            if len(task.parts) > 1:  # one of them failed, and the others with it
-                instead = task.split()
-            else:
-                details = "".join(traceback.format_exception(error))
-                self.failures.append(Failure(task.configuration, error, details))
-        self.finished.add(index)
-        self.tasks += instead
-        return list(range(len(self.tasks) - len(instead), len(self.tasks)))
+            task = connection.recv()
+        except EOFError:
+            return
+        except Exception as error:  # of a module that can be imported there and not here
+            connection.send(("failed", (explain(error), stack_trace(error))))
+            continue
+        connection.send(_answer(worker, task, connection))
 
 
-def _stop(pool: ProcessPoolExecutor) -> None:
-    for process in list((pool._processes or {}).values()):
-        process.kill()  # rows are written atomically: nothing is harmed
-    pool.shutdown(wait=False, cancel_futures=True)
-
-
-_process: dict[str, Any] = {}  # what a worker process keeps between its tasks
-
-
-def _start_worker(events: Any, execution: Execution, parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    _process.update(events=events, worker=Worker(execution))
-    threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
-
-
-def _exit_with(parent: int) -> None:
-    """End an orphan: after kill -9 of the parent nobody hands out work or listens."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
-
-
-def _work(index: int, task: Task) -> None:
+def _answer(worker: Worker, task: Task, connection: Connection) -> tuple[str, Any]:
     reported, done = time.monotonic(), 0
 
     def on_epoch(run_epochs: int) -> None:
         nonlocal reported, done
         done += run_epochs
         if time.monotonic() - reported > 0.3:
-            _process["events"].put((index, done))
+            connection.send(("epochs", done))
             reported, done = time.monotonic(), 0
 
-    _process["worker"].compute(task, on_epoch)
-    _process["events"].put((index, done))
+    try:
+        worker.compute(
+            task,
+            on_epoch,
+            lambda count: connection.send(("stored", count)),
+            lambda member, error: connection.send(("unmeasured", (member, explain(error)))),
+        )
+    except StorageError as error:
+        return "storage", (error.folder, error.reason)
+    except BaseException as error:  # sys.exit of a plug-in is no wish to end the sweep
+        reason = explain(error, task.configuration.components().values())
+        return "failed", (reason, stack_trace(error))
+    connection.send(("epochs", done))
+    return "done", None
+
+
+def _end_with(parent: int) -> None:
+    """End an orphan: after kill -9 of the parent nobody hands out work or listens."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextlib.contextmanager
@@ -229,6 +479,7 @@ def _progress(tasks: Sequence[Task], costs: CostModel, show: bool) -> Iterator[R
     """One bar over all epochs of all runs; epochs count by their estimated cost."""
     from tqdm import tqdm
 
+    tqdm.monitor_interval = 0  # no thread beside us: it would keep workers from being forked
     total = sum(costs.seconds(task) for task in tasks)
     unit = {id(task): costs.seconds(task) / task.epochs for task in tasks}
     layout = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
@@ -248,11 +499,3 @@ def _progress(tasks: Sequence[Task], costs: CostModel, show: bool) -> Iterator[R
             bar.set_postfix_str(f" epoch {counted}/{epochs}", refresh=False)
 
         yield report
-
-
-def describe_error(error: Exception) -> str:
-    """One line of an error."""
-    if isinstance(error, InputError):
-        return str(error)
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,5 +1,6 @@
 """Tasks: the open work of a sweep, cut into runs that train side by side."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,14 @@ from lpgnn.sweeps.costs import CostModel
 # Beyond so many runs side by side a CPU gains nothing, and rows come later; a GPU does.
 RUNS_ON_CPU, RUNS_ON_GPU = 10, 200
 
+# A task counts as hung after so many times its estimated cost, and not before half an hour: the
+# estimate knows neither a user's own components nor who else is using the machine.
+LIMIT_FACTOR, LEAST_LIMIT = 30.0, 1800.0
+
 Part = tuple[Configuration, tuple[int, ...]]
+
+# Seconds that a run may take; auto = from its estimated cost, None = as long as it likes.
+TimeLimit = float | str | None
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,24 @@ class Task:
         return len(self.members) * self.configuration.max_epochs
 
     def split(self) -> list["Task"]:
-        """The parts, each as a task of its own."""
-        return [Task((part,)) for part in self.parts]
+        """Smaller tasks: of one configuration each, or of one run each."""
+        if len(self.parts) > 1:
+            return [Task((part,)) for part in self.parts]
+        return self.singles()
+
+    def singles(self) -> list["Task"]:
+        """Every run as a task of its own."""
+        return [Task(((configuration, (repeat,)),)) for configuration, repeat in self.members]
+
+    def after(self, count: int) -> "Task | None":
+        """What is left of it when the rows of the first members are stored."""
+        parts = []
+        for configuration, repeats in self.parts:
+            left = repeats[max(0, count) :]
+            count -= len(repeats)
+            if left:
+                parts.append((configuration, left))
+        return Task(tuple(parts)) if parts else None
 
 
 @dataclass(frozen=True)
@@ -50,12 +74,15 @@ class Execution:
     results_dir: Path
     device: str = "auto"
     kernels: str = "auto"
-    workers: int | None = None  # None = one per core
+    workers: int | None = None  # None = one per core, 0 = compute in this process
     measures: Measures = field(default_factory=Measures)
+    time_limit: TimeLimit = "auto"
+    record: Path | None = None  # where the sweep is on record, for others to see
 
     def __post_init__(self) -> None:
-        if self.workers is not None and self.workers < 1:
-            raise InputError("--workers", self.workers, "must be a whole number >= 1")
+        if self.workers is not None and self.workers < 0:
+            allowed = "must be a whole number >= 1, or 0 to compute in this process"
+            raise InputError("workers", self.workers, allowed)
 
     def worker_count(self) -> int:
         if self.workers is not None:
@@ -63,14 +90,13 @@ class Execution:
         allowed = getattr(os, "sched_getaffinity", None)  # not on every system
         return len(allowed(0)) if allowed else os.cpu_count() or 1
 
-
-@dataclass
-class Failure:
-    """A configuration that could not be computed."""
-
-    configuration: Configuration
-    error: Exception
-    details: str = field(default="", repr=False)
+    def seconds_for(self, task: Task, costs: CostModel) -> float:
+        """How long a task may take before it counts as hung."""
+        if self.time_limit is None:
+            return math.inf
+        if self.time_limit == "auto":
+            return max(LEAST_LIMIT, LIMIT_FACTOR * costs.seconds(task))
+        return float(self.time_limit) * len(task.members)
 
 
 def missing_repeats(
@@ -94,12 +120,11 @@ def missing_repeats(
     files = output_files(save)
 
     def is_done(repeat: int) -> bool:
-        folder = store.run_folder(identity, repeat)
         return (
             repeat in done
             and all(done[repeat].get(column) for column in columns)
             and all(recorded_source(done[repeat], name) == s for name, s in wanted.items())
-            and all((folder / name).is_file() for name in files)
+            and all((store.run_folder(identity, repeat) / name).is_file() for name in files)
         )
 
     return tuple(repeat for repeat in range(repeats) if not is_done(repeat))
@@ -113,6 +138,7 @@ def plan_tasks(
     When there are fewer configurations than workers, the repeats of one are shared out; when there
     are many with few repeats each, those that can train side by side share a task.
     """
+    workers = max(1, workers)  # without a worker, this process does the work
     open_work = [(configuration, repeats) for configuration, repeats in wanted if repeats]
     cuts = max(1, -(-workers // max(1, len(open_work))))
     pieces = []

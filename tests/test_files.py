@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from lpgnn.files import remove_temporary_files
 from lpgnn.rows import write_atomically
-from lpgnn.rows.files import remove_temporary_files
 
 
 @pytest.mark.parametrize("broken", ["replace", "fsync", "fdopen"])
@@ -18,7 +18,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(
     def fail(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(f"lpgnn.rows.files.os.{broken}", fail)
+    monkeypatch.setattr(f"lpgnn.files.os.{broken}", fail)
     with pytest.raises(OSError, match="No space"):
         write_atomically(path, "new\n")
     monkeypatch.undo()
@@ -36,7 +36,7 @@ def test_readers_never_see_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         seen.append((Path(target).read_text(), Path(source).read_text()))
         replace(source, target)
 
-    monkeypatch.setattr("lpgnn.rows.files.os.replace", watch)
+    monkeypatch.setattr("lpgnn.files.os.replace", watch)
     write_atomically(path, b"new\n")
     assert seen == [("old\n", "new\n")]  # the new file was whole before it took the name
     assert path.read_text() == "new\n"

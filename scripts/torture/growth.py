@@ -1,0 +1,137 @@
+"""What appending, reading, planning and summarising cost as a results folder grows."""
+
+import os
+import resource
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from lpgnn.config import Configuration, Settings
+from lpgnn.data import BlockModel
+from lpgnn.rows import RowStore, summarise
+from lpgnn.rows.reading import csv_line
+from lpgnn.rows.schema import COLUMNS, as_cells
+from lpgnn.sweeps import CostModel, missing_repeats, outdated_rows, plan_tasks
+
+GRAPH = BlockModel(num_nodes=300, num_classes=4, num_features=90)
+REPEATS, PLANNED = 10, 20_000
+
+# Of the store before this one (one CSV for each dataset, rewritten at every append), as measured
+# when it was given up: seconds of an append.
+BEFORE = {1_000: "0.018", 200_000: "4"}
+
+
+def _configuration(number: int) -> Configuration:
+    return Settings(dataset=GRAPH, x_eps=1 + number / 1000, max_epochs=500).resolve()
+
+
+def _rows(configuration: Configuration) -> list[dict[str, Any]]:
+    row: dict[str, Any] = {"id": configuration.identity, **configuration.columns(), "status": "ok"}
+    for rule in ("paper", "released"):
+        row |= {f"{rule}/epoch": 245, f"{rule}/qualified": True}
+        row |= {f"{rule}/{p}/{m}": 1.234567 for p in ("train", "val") for m in ("loss", "acc")}
+        row |= {f"{rule}/test/{m}": 81.25 for m in ("acc", "macro_f1", "balanced_acc")}
+    row |= {"duration": 1.5, "device": "cpu", "version": "0", "science": 1, "dirty": False}
+    return [row | {"repeat": repeat, "paper/test/acc": 80 + repeat} for repeat in range(REPEATS)]
+
+
+def growth_table(scratch: Path, largest: int) -> tuple[str, int]:
+    sizes = [size for size in (1_000, 10_000, 50_000, 200_000) if size <= largest]
+    lines = [
+        "# Growth",
+        "",
+        "CPU seconds in one process for each column, on folders of so many rows; memory is the "
+        "peak of planning.",
+        "",
+        f"| rows | append, before | append | read all | plan {PLANNED:,} configurations "
+        "| memory, MB | summarise all |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    wrong = 0
+    for size in sizes:
+        folder = scratch / str(size)
+        _fill(folder, size)
+        append = _measured(partial(_append, folder))[0]
+        read = _measured(partial(_read, folder))[0]
+        plan, memory = _measured(partial(_plan, folder))
+        summary = _measured(partial(_summarise, folder))[0]
+        lines.append(
+            f"| {size:,} | {BEFORE.get(size, '')} | {append:.5f} | {read:.2f} | {plan:.1f} "
+            f"| {memory:.0f} | {summary:.1f} |"
+        )
+        print(lines[-1], flush=True)
+        wrong += plan > 20 or memory > 1000 or append > 0.01 or summary > 5
+    lines += [
+        "",
+        "Goals: an append that does not grow, planning under 20 s and 1 GB, a report under 5 s.",
+    ]
+    return "\n".join(lines) + "\n", wrong
+
+
+def _fill(folder: Path, size: int) -> None:
+    path = folder / "rows" / "sbm.csv"
+    path.parent.mkdir(parents=True)
+    with path.open("w") as file:
+        file.write(csv_line(COLUMNS) + "\n")
+        for number in range(size // REPEATS):
+            for row in _rows(_configuration(number)):
+                file.write(csv_line(as_cells(row, COLUMNS)) + "\n")
+
+
+def _append(folder: Path) -> float:
+    """Seconds of one append, as in a worker that has read the folder."""
+    store, count = RowStore(folder), 100
+    rows = [_rows(_configuration(10_000_000 + number))[0] for number in range(count)]
+    store.finished("sbm", "x")
+    started = time.process_time()
+    for row in rows:
+        store.append("sbm", [row])
+    return (time.process_time() - started) / count
+
+
+def _read(folder: Path) -> int:
+    return len(RowStore(folder).read("sbm"))
+
+
+def _plan(folder: Path) -> None:
+    """What ``lpgnn.run --dry-run`` does once it has its settings: half of it is done, half not."""
+    store = RowStore(folder)
+    known = sum(1 for _ in store.entries("sbm")) // REPEATS
+    first = max(0, known - PLANNED // 2)
+    wanted = [_configuration(number) for number in range(first, first + PLANNED)]
+    work = [(one, missing_repeats(one, REPEATS, store)) for one in wanted]
+    outdated_rows(work, store)
+    costs = CostModel(store.stream("sbm"))
+    tasks = plan_tasks(work, costs, 2)
+    sum(costs.seconds(task) for task in tasks)
+
+
+def _summarise(folder: Path) -> None:
+    """What a report does with all rows: look each configuration up and summarise it."""
+    store = RowStore(folder)
+    for identity in {entry.identity: None for entry in store.entries("sbm")}:
+        rows = store.finished("sbm", identity).values()
+        summarise([float(row["paper/test/acc"]) for row in rows if row["status"] == "ok"])
+
+
+def _measured(work: Callable[[], object]) -> tuple[float, float]:
+    """CPU seconds and peak memory (MB) of work in a process of its own.
+
+    Work that returns a float has measured itself.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        started = time.process_time()
+        found = work()
+        seconds = found if isinstance(found, float) else time.process_time() - started
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+        os.write(writer, f"{seconds} {peak}".encode())
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    seconds, peak = map(float, os.read(reader, 100).split())
+    os.close(reader)
+    return seconds, peak

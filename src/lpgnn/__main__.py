@@ -1,0 +1,52 @@
+"""``lpgnn <verb> ...``: the same as ``python -m lpgnn.<verb> ...``."""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from lpgnn.errors import InputError, exit_code
+
+# Each verb is a module with ``main(arguments) -> int``, and one line of what it does.
+VERBS = {
+    "run": ("lpgnn.run", "train: one run, a grid or an experiment"),
+    "tune": ("lpgnn.tune", "search hyper-parameters by private validation loss"),
+    "report": ("lpgnn.report.__main__", "tables and figures from the rows of a results folder"),
+    "status": ("lpgnn.status", "where the sweeps of a results folder stand"),
+    "information": ("lpgnn.information", "how much reports tell of features and classes"),
+    "compact": ("lpgnn.compact", "merge what many writers left into one file per dataset"),
+    "bench": ("lpgnn.bench.__main__", "measure against the plain pipeline"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
+        print("usage: lpgnn VERB ...\n\nverbs (lpgnn VERB --help says more):")
+        for verb, (_, purpose) in VERBS.items():
+            print(f"  {verb:<10} {purpose}")
+        return 0 if words else 2
+    if words[0] in ("-sc", "--shell-completion"):
+        return exit_code(lambda: _complete(words))
+    return exit_code(lambda: _call(words[0], words[1:]))
+
+
+def _complete(words: Sequence[str]) -> int:
+    """Answer a shell that completes: Hydra's function leaves the verb to us."""
+    _, verb, rest, *_ = (*os.environ.get("COMP_LINE", "").split(maxsplit=2), "", "", "")
+    if verb in ("run", "tune"):
+        os.environ["COMP_LINE"] = f"lpgnn {rest}"
+        return _call(verb, words)
+    print(*VERBS)
+    return 0
+
+
+def _call(verb: str, arguments: Sequence[str]) -> int:
+    if verb not in VERBS:
+        raise InputError("verb", verb, f"must be one of {', '.join(VERBS)}")
+    code: int = import_module(VERBS[verb][0]).main(arguments)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Commands as Hydra applications: what happens between the command line and Hydra.
+
+A command's module has a task function for one run and ``sweep`` for many, which the sweeper plug-in
+calls.  Hydra does the rest: composition, --cfg, --info, launchers, folders, shell completion.
+"""
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lpgnn.composition import GROUPS, SPLIT_KEYS, expand, known_spelling, quoted
+from lpgnn.errors import FULL_ERROR, SHORT_ERROR, InputError, full_errors
+from lpgnn.hyperparameters import conf_dir
+
+# Flags of our own, and the settings that they stand for, as -m stands for hydra.mode=MULTIRUN.
+_FLAGS = {"--dry-run": "dry_run=true"}
+_FLAGS_WITH_VALUE = {"--workers": "workers", "--table": "+table"}
+_MULTIRUN = ("-m", "--multirun")
+# Hydra's other commands: nothing is run.
+_ASKS = (
+    *("-h", "--help", "--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"),
+    *("--version", "-r", "--run", "--experimental-rerun"),
+)
+_FUNCTION = re.compile(r"[a-z_]+\(")
+# The extras that bring launchers, where they have other names.
+_EXTRAS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "slurm_gpu": "slurm"}
+
+
+def run_application(
+    task: Callable[[Any], None], arguments: Sequence[str] | None, *, is_sweep: bool = False
+) -> int:
+    """Run a command under Hydra; bad input comes out as one ``InputError``.
+
+    is_sweep: whether the command takes grids without -m
+    """
+    words, folders = _own_flags(sys.argv[1:] if arguments is None else arguments)
+    asks = any(word.split("=")[0] in _ASKS for word in words)
+    words = [_spelt(word, folders) for word in words]
+    # Experiments have grids, and a total budget is shared out by the sweep.
+    of_sweeps = ("experiment", *SPLIT_KEYS)
+    many = is_sweep or any(word in _MULTIRUN or _key(word) in of_sweeps for word in words)
+    if many and not asks:
+        words = ["--multirun", *(_open(word) for word in words if word not in _MULTIRUN)]
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    try:
+        with _command_line([*_config_dirs(folders), *words]):
+            from hydra import main
+
+            main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(
+                task
+            )()
+    except (HydraException, OmegaConfBaseException, YAMLError, UnicodeError) as error:
+        if full_errors():
+            raise
+        raise _explained(error, words, folders, many) from None
+    return 0
+
+
+def add_config_dir(parser: argparse.ArgumentParser) -> None:
+    """The flag for commands that are no Hydra applications, but read the same YAML files."""
+    parser.add_argument(
+        "--config-dir",
+        type=Path,
+        action="append",
+        default=[],
+        help="a folder with YAML files of your own, laid out like conf/; may be repeated",
+    )
+
+
+def _own_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
+    """The command line with our flags as settings, and the folders of --config-dir."""
+    words: list[str] = []
+    folders: list[Path] = []
+    waiting = list(arguments)
+    while waiting:
+        word = waiting.pop(0)
+        flag, equals, value = word.partition("=")
+        if word in _FLAGS:
+            words.append(_FLAGS[word])
+        elif flag in (*_FLAGS_WITH_VALUE, "--config-dir", "-cd"):
+            if not equals:
+                if not waiting:
+                    raise InputError(flag, "", "needs a value")
+                value = waiting.pop(0)
+            if flag in _FLAGS_WITH_VALUE:
+                words.append(f"{_FLAGS_WITH_VALUE[flag]}={value}")
+            else:
+                folders.append(Path(value).expanduser().resolve())
+        else:
+            words.append(word)
+    for folder in folders:
+        if not folder.is_dir():
+            raise InputError("--config-dir", folder, "must be a folder with YAML files")
+    return words, list(dict.fromkeys(folders))
+
+
+def _config_dirs(folders: Sequence[Path]) -> list[str]:
+    """Hydra's flag takes one folder; its search path takes more."""
+    if not folders:
+        return []
+    more = ",".join(f"file://{folder}" for folder in folders[1:])
+    return ["--config-dir", str(folders[0]), *([f"hydra.searchpath=[{more}]"] if more else [])]
+
+
+def _key(word: str) -> str:
+    return "" if word.startswith("-") else word.partition("=")[0].lstrip("+~")
+
+
+def _spelt(word: str, folders: Sequence[Path]) -> str:
+    """An override in Hydra's grammar; names of choices in any case (MB, 1B, LP, AG)."""
+    name, equals, value = word.partition("=")
+    if word.startswith("-") or not equals:
+        return word
+    group = name.lstrip("+")
+    if group in GROUPS and re.fullmatch(r"[\w,-]+", value):
+        value = ",".join(known_spelling(group, one, folders) for one in value.split(","))
+    if group == "experiment":
+        name = group  # it is in the defaults list
+    if value.startswith("{") and name == group:
+        name = f"++{name}"  # a mapping may have any keys
+    return quoted(name, value)
+
+
+def _open(word: str) -> str:
+    """An option of a component, left to the sweeper: the component may be another in each run.
+
+    Hydra applies what is no grid to the defaults first, which may not have the option, and never
+    have a total budget.
+    """
+    name, equals, value = word.partition("=")
+    group, dot, _ = name.lstrip("+").partition(".")
+    is_open = group in SPLIT_KEYS or (dot and group in GROUPS)
+    if not (equals and value and is_open) or _FUNCTION.match(value):
+        return word
+    return f"{name}=choice({value})"
+
+
+@contextlib.contextmanager
+def _command_line(words: Sequence[str]) -> Iterator[None]:
+    """Hydra reads sys.argv, and prints errors itself unless it is asked for all of them."""
+    arguments, before = sys.argv, os.environ.get(FULL_ERROR)
+    sys.argv = ["lpgnn", *words]
+    if not full_errors():
+        os.environ |= {FULL_ERROR: "1", SHORT_ERROR: "1"}
+    try:
+        yield
+    finally:
+        sys.argv = arguments
+        if os.environ.pop(SHORT_ERROR, None):
+            del os.environ[FULL_ERROR]
+            os.environ |= {} if before is None else {FULL_ERROR: before}
+
+
+def _explained(
+    error: Exception, words: Sequence[str], folders: Sequence[Path], many: bool
+) -> InputError:
+    """Bad input in our words, which name the setting; else in Hydra's."""
+    hidden = ("-", "+table=")
+    overrides = [w for w in words if not w.startswith(hidden) and not _is_hydras(w)]
+    try:
+        hydras = [word for word in words if _is_hydras(word)]
+        expand(overrides, multirun=many, config_dirs=folders, hydra_overrides=hydras)
+    except InputError as better:
+        return better
+    reason = " ".join(str(error).split()).split(" See https")[0]
+    named = [word for word in (*hydras, *overrides) if _key(word) and f"'{_key(word)}" in reason]
+    setting, _, value = (named or hydras or overrides or ["overrides="])[0].partition("=")
+    if setting == "hydra/launcher" and "Could not find" in reason:
+        reason += f" (is its plug-in installed? pip install 'lpgnn[{_EXTRAS.get(value, value)}]')"
+    return InputError(setting.lstrip("+"), value, f"not understood: {reason}")
+
+
+def _is_hydras(word: str) -> bool:
+    return _key(word).startswith(("hydra.", "hydra/"))

@@ -1,0 +1,213 @@
+"""Who is at work in a results folder, and on what: read from any machine that sees the folder.
+
+    local/sweeps/<sweep>/sweep.json      the runs that a sweep set out to compute
+    local/sweeps/<sweep>/<process>.beat  there while the sweep's own process lives
+    local/sweeps/<sweep>/<process>.work  the runs that a process trains now, touched meanwhile
+
+A finished sweep leaves nothing; one that was killed leaves its record until its runs are done.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from lpgnn.errors import StorageError
+from lpgnn.files import write_atomically
+from lpgnn.rows.store import RowStore
+
+_BEAT_SECONDS = 5.0
+# A process whose mark is older has died; clocks of machines may differ by some seconds.
+_ALIVE_SECONDS = 45.0
+
+Run = tuple[str, int]  # identity and repeat
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Runs of a configuration that a sweep has to compute."""
+
+    id: str
+    dataset: str
+    label: str
+    repeats: Sequence[int]
+    seconds: float  # of one run on one core, estimated
+
+
+class SweepRecord:
+    """The record of a sweep: what it wants, and marks of the processes that work on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def start(
+        cls, results_dir: Path, wanted: Sequence[Wanted], folder: Path | None = None
+    ) -> "SweepRecord":
+        """Put a sweep on record, in a folder of its own unless given."""
+        ours = {(one.id, repeat) for one in wanted for repeat in one.repeats}
+        for earlier in records(results_dir):
+            if not earlier.is_alive() and earlier.missing(RowStore(results_dir)) <= ours:
+                earlier.remove()  # it was killed, and has nothing left that we do not take over
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{_process()}-{secrets.token_hex(2)}"
+        record = cls(folder or _sweeps(results_dir) / name)
+        content = {"started": time.time(), "wanted": [asdict(one) for one in wanted]}
+        try:
+            record.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(record.folder / "sweep.json", json.dumps(content))
+        except OSError as error:
+            raise StorageError.of(results_dir, error) from None
+        return record
+
+    def alive(self, *, beats: bool) -> contextlib.AbstractContextManager[None]:
+        """While inside, the sweep counts as alive.
+
+        beats: touch the mark, for other machines to see.  A local sweep leaves that to its workers:
+        the thread would keep them from being forked.
+        """
+        return _marked(self.folder / f"{_process()}.beat", "", beats=beats)
+
+    def finish(self, *, failed: bool) -> None:
+        """What is over leaves no record, unless something failed and the jobs' own words count."""
+        if not failed or not any(self.folder.glob("task-*")):
+            self.remove()
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def is_alive(self) -> bool:
+        return any(_is_fresh(path) for path in self.folder.glob("*.beat")) or bool(self.at_work())
+
+    def at_work(self) -> list[Run]:
+        """The runs that are being trained now."""
+        found: list[Run] = []
+        for path in self.folder.glob("*.work"):
+            with contextlib.suppress(OSError, ValueError):
+                if _is_fresh(path):
+                    found += [(one, repeat) for one, repeat in json.loads(path.read_text())]
+        return found
+
+    def missing(self, store: RowStore) -> set[Run]:
+        """The runs that have no row yet."""
+        wanted = (Wanted(**one) for one in self._content().get("wanted", []))
+        return {
+            (one.id, repeat)
+            for one in wanted
+            for repeat in set(one.repeats) - store.finished(one.dataset, one.id).keys()
+        }
+
+    def status(self, store: RowStore) -> "Status":
+        content = self._content()
+        wanted = [Wanted(**one) for one in content.get("wanted", [])]
+        done = failed = 0
+        seconds_done = seconds_left = 0.0
+        left: list[Run] = []
+        for one in wanted:
+            finished = store.finished(one.dataset, one.id)
+            for repeat in one.repeats:
+                if repeat in finished:
+                    seconds_done += one.seconds
+                    is_ok = finished[repeat]["status"] == "ok"
+                    done, failed = done + is_ok, failed + (not is_ok)
+                else:
+                    seconds_left += one.seconds
+                    left.append((one.id, repeat))
+        started = float(content.get("started", time.time()))
+        elapsed = max(1e-9, time.time() - started)
+        running = len(set(left) & set(self.at_work()))
+        # The pace so far, if there is one, else the estimate of one core.
+        pace = seconds_done / elapsed if seconds_done else 1.0
+        return Status(
+            *(self.folder.name, self.is_alive(), done, running, failed, len(left) - running),
+            seconds_left / pace if left else 0.0,
+        )
+
+    def _content(self) -> dict[str, Any]:
+        try:
+            content: dict[str, Any] = json.loads((self.folder / "sweep.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return content
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where a sweep stands, in runs."""
+
+    name: str
+    alive: bool
+    done: int
+    running: int
+    failed: int
+    left: int  # neither done nor running
+    seconds: float  # until the end, at the pace so far
+
+    @property
+    def runs(self) -> int:
+        return self.done + self.running + self.failed + self.left
+
+
+def records(results_dir: Path) -> list[SweepRecord]:
+    """The sweeps on record, in the order in which they started."""
+    with contextlib.suppress(OSError):
+        return [
+            SweepRecord(path.parent) for path in sorted(_sweeps(results_dir).glob("*/sweep.json"))
+        ]
+    return []
+
+
+def at_work(folder: Path, runs: Iterable[Run]) -> contextlib.AbstractContextManager[None]:
+    """While inside, this process is on record as training these runs."""
+    return _marked(folder / f"{_process()}.work", json.dumps(list(runs)), beats=True)
+
+
+@contextlib.contextmanager
+def _marked(path: Path, text: str, *, beats: bool) -> Iterator[None]:
+    """A file that is there and fresh as long as this process lives.
+
+    It is for readers only: a full disk or a folder that is gone stops no work.
+    """
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(_BEAT_SECONDS):
+            with contextlib.suppress(OSError):
+                os.utime(path)
+
+    with contextlib.suppress(OSError):
+        path.write_text(text)
+    if beats:
+        threading.Thread(target=beat, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _is_fresh(path: Path) -> bool:
+    """Whether the process that made a mark lives, as far as can be seen from here."""
+    host, _, process = path.stem.rpartition("-")
+    if host == socket.gethostname() and Path("/proc/self").exists():
+        return Path(f"/proc/{process}").exists()
+    try:
+        return abs(time.time() - path.stat().st_mtime) < _ALIVE_SECONDS
+    except OSError:
+        return False
+
+
+def _sweeps(results_dir: Path) -> Path:
+    return results_dir / "local" / "sweeps"
+
+
+def _process() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"

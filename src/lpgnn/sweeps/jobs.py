@@ -1,0 +1,136 @@
+"""Tasks that are computed elsewhere: each is a file that a job reads, and leaves its end beside.
+
+A task's file holds settings, as a user gives them, and the identities that they must resolve to:
+another installation or another graph on a node is found before it computes.
+"""
+
+import json
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lpgnn.config import Settings
+from lpgnn.describe import label
+from lpgnn.engine import Measures
+from lpgnn.errors import RunError, Terminated, terminable
+from lpgnn.rows import RowStore, metric_sources, write_atomically
+from lpgnn.sweeps.costs import CostModel
+from lpgnn.sweeps.failures import Failure, describe_error
+from lpgnn.sweeps.pool import run_tasks
+from lpgnn.sweeps.tasks import Execution, Part, Task, missing_repeats
+
+
+def write_jobs(
+    folder: Path, tasks: Sequence[Task], settings: Mapping[str, Settings]
+) -> list[list[str]]:
+    """Write each task's file; return the overrides of the jobs that read them."""
+    jobs = []
+    for number, task in enumerate(tasks):
+        parts = [
+            {"id": c.identity, "repeats": repeats, "settings": _plain(settings[c.identity])}
+            for c, repeats in task.parts
+        ]
+        path = _task_file(folder, number)
+        write_atomically(path, json.dumps({"parts": parts}, indent=1))
+        escaped = str(path).replace("'", r"\'")
+        jobs.append([f"+task='{escaped}'"])
+    return jobs
+
+
+def _task_file(folder: Path, number: int) -> Path:
+    return folder / f"task-{number:05d}.json"
+
+
+def _end_file(task: Path) -> Path:
+    return task.with_suffix(".end.json")
+
+
+def _plain(settings: Settings) -> dict[str, Any]:
+    """Settings as JSON has them; folders as they are from anywhere."""
+    content = {key: value for key, value in vars(settings).items() if value is not None}
+    for name in ("data_dir", "results_dir"):
+        content[name] = str(Path(content[name]).expanduser().absolute())
+    return json.loads(json.dumps(content, default=str))  # type: ignore[no-any-return]
+
+
+def compute_job(path: Path) -> None:
+    """Compute a task from its file, in a job of its own.
+
+    What an earlier try has stored is not computed again.  SIGTERM ends the job; stored runs stay.
+    """
+    failures: list[dict[str, Any]] = []
+    ended = ""
+    try:
+        with terminable():
+            failures = [
+                {
+                    "id": one.configuration.identity,
+                    "error": describe_error(one.error),
+                    "details": one.details,
+                    "repeats": one.repeats,
+                }
+                for one in _compute(path)
+            ]
+    except Terminated:
+        ended = "its job was ended by a signal"
+    except Exception as error:
+        ended = describe_error(error)
+        traceback.print_exc()  # into the job's own log
+    end = {"failures": failures, "ended": ended}
+    write_atomically(_end_file(path), json.dumps(end, indent=1))
+
+
+def _compute(path: Path) -> list[Failure]:
+    parts: list[Part] = []
+    for part in json.loads(path.read_text())["parts"]:
+        one = Settings(**part["settings"])
+        configuration = one.resolve()
+        if configuration.identity != part["id"]:
+            reason = f"resolves to {configuration.identity} here, not to {part['id']}"
+            text = f"{label(configuration)} {reason}: other sources or another graph on this node"
+            raise RunError(text)
+        missing = missing_repeats(
+            configuration,
+            one.repeats,
+            RowStore(one.results_path),
+            metric=one.metric,
+            sources=metric_sources(one.metrics),
+            save=one.outputs,
+            force=one.force,
+        )
+        if left := tuple(repeat for repeat in part["repeats"] if repeat in missing):
+            parts.append((configuration, left))
+    if not parts:
+        return []
+    store = RowStore(one.results_path)
+    execution = Execution(
+        one.data_path,
+        one.results_path,
+        one.device,
+        one.kernels,
+        1,
+        Measures(one.metrics, one.outputs, store),
+        one.time_limit,
+        path.parent,
+    )
+    return run_tasks([Task(tuple(parts))], execution, costs=CostModel(), show_progress=False)
+
+
+def failures_of(folder: Path, tasks: Sequence[Task]) -> list[Failure]:
+    """What did not come out of the jobs of a sweep."""
+    found = []
+    for number, task in enumerate(tasks):
+        try:
+            end = json.loads(_end_file(_task_file(folder, number)).read_text())
+        except FileNotFoundError:
+            end = {"failures": [], "ended": "its job was lost (killed, out of memory or of time)"}
+        by_id = {one["id"]: one for one in end["failures"]}
+        for configuration, repeats in task.parts:
+            one = by_id.get(configuration.identity)
+            if one is not None:
+                failed = tuple(one["repeats"]) or repeats
+                found.append(Failure(configuration, RunError(one["error"]), one["details"], failed))
+            elif end["ended"]:
+                found.append(Failure(configuration, RunError(end["ended"]), repeats=repeats))
+    return found

@@ -1,0 +1,260 @@
+"""A sweep from its points to their summaries: what is done is dropped, the rest computed."""
+
+import math
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lpgnn.composition import Point
+from lpgnn.config import SELECTIONS, Configuration, Settings, facts_of
+from lpgnn.data import Dataset
+from lpgnn.describe import describe, label
+from lpgnn.engine import Measures
+from lpgnn.errors import InputError, full_errors
+from lpgnn.kernels import Backend
+from lpgnn.rows import (
+    Row,
+    RowStore,
+    Summary,
+    SweepRecord,
+    Wanted,
+    check_metrics,
+    metric_sources,
+    summarise,
+)
+from lpgnn.sweeps.costs import CostModel
+from lpgnn.sweeps.failures import Failure, describe_error, explain
+from lpgnn.sweeps.jobs import failures_of, write_jobs
+from lpgnn.sweeps.outdated import outdated_rows
+from lpgnn.sweeps.pool import run_tasks
+from lpgnn.sweeps.tasks import (
+    RUNS_ON_CPU,
+    RUNS_ON_GPU,
+    Execution,
+    Task,
+    missing_repeats,
+    plan_tasks,
+)
+
+# Settings that hold for a whole sweep.
+_SHARED = (
+    *("results_dir", "data_dir", "device", "kernels", "selection", "metric", "metrics"),
+    *("save", "force", "time_limit", "workers", "dry_run"),
+)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Sends jobs elsewhere: each is a list of overrides that tells it its task."""
+
+    name: str
+    folder: Path  # of this sweep, where the jobs find their tasks
+    launch: Callable[[Sequence[Sequence[str]]], Any]
+
+
+def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int:
+    """Compute what is missing of the points and summarise all of it; return the exit code."""
+    settings = [point.settings for point in points]
+    first = settings[0]
+    for name in _SHARED:
+        values = list(dict.fromkeys(str(getattr(one, name)) for one in settings))
+        if len(values) > 1:
+            raise InputError(name, ",".join(values), "must be one value for the whole grid")
+    dry_run = first.dry_run
+    store = RowStore(first.results_path)
+    resolved, stopped = _resolve(points, fetch=not dry_run)
+    check_metrics(first.metrics)
+    sources = metric_sources(first.metrics)
+    wanted: dict[str, tuple[Configuration, Settings]] = {}
+    for configuration, one in sorted(resolved, key=lambda pair: -pair[1].repeats):
+        wanted.setdefault(configuration.identity, (configuration, one))  # the most repeats
+    work = [
+        (
+            configuration,
+            missing_repeats(
+                configuration,
+                one.repeats,
+                store,
+                metric=one.metric,
+                sources=sources,
+                save=one.outputs,
+                force=one.force,
+            ),
+        )
+        for configuration, one in wanted.values()
+    ]
+    execution = Execution(
+        first.data_path,
+        first.results_path,
+        first.device,
+        first.kernels,
+        first.workers,
+        Measures(first.metrics, first.outputs, store),
+        first.time_limit,
+    )
+    for reason, count in outdated_rows(work, store, sources).items():
+        print(f"{count} earlier rows no longer count: {reason}")
+    datasets = {configuration.dataset.name for configuration, _ in wanted.values()}
+    costs = CostModel(row for name in datasets for row in store.stream(name))
+    together = RUNS_ON_CPU
+    if any(repeats for _, repeats in work) and not dry_run:
+        # A wrong device is reported before the work, not by each worker.
+        backend = Backend.choose(first.device, first.kernels)
+        together = RUNS_ON_GPU if backend.device.type == "cuda" else RUNS_ON_CPU
+    tasks = plan_tasks(work, costs, execution.worker_count(), together)
+    if dry_run:
+        done = sum(not repeats for _, repeats in work)
+        busy = min(execution.worker_count(), len(tasks)) or 1
+        seconds = sum(costs.seconds(task) for task in tasks) / busy
+        many = "s" if len(work) != 1 else ""
+        print(f"{len(work)} configuration{many}, {done} done, {len(work) - done} to do, ", end="")
+        print(f"about {_duration(seconds)} on {busy} worker{'s' if busy > 1 else ''}")
+        _print_stopped(stopped)
+        return 1 if stopped else 0
+    if len(wanted) == 1:
+        ((configuration, repeats),) = work
+        ((_, one),) = wanted.values()
+        print(describe(configuration, done=one.repeats - len(repeats), repeats=one.repeats))
+    failures = []
+    if tasks:
+        store.check_writable()
+        failures = _compute(tasks, execution, costs, launcher, wanted)
+    elif len(wanted) > 1:
+        print(f"nothing to compute: all {len(work)} configurations are done")
+    broken = print_summaries([(c, one) for c, one in wanted.values()], store)
+    stopped += [Stopped(label(f.configuration), f.error, f.details) for f in failures]
+    _print_stopped(stopped)
+    if failures and len(points) == 1 and isinstance(failures[0].error, InputError):
+        return 2
+    return 1 if stopped or broken else 0
+
+
+def _compute(
+    tasks: Sequence[Task],
+    execution: Execution,
+    costs: CostModel,
+    launcher: Launcher | None,
+    wanted: Mapping[str, tuple[Configuration, Settings]],
+) -> list[Failure]:
+    """Compute tasks here or elsewhere, on record for ``lpgnn.status`` meanwhile."""
+    runs = [
+        Wanted(c.identity, c.dataset.name, label(c), repeats, costs.epoch_seconds(c) * c.max_epochs)
+        for task in tasks
+        for c, repeats in task.parts
+    ]
+    folder = None if launcher is None else launcher.folder
+    record = SweepRecord.start(execution.results_dir, runs, folder)
+    with record.alive(beats=launcher is not None):
+        if launcher is None:
+            execution = replace(execution, record=record.folder)
+            failures = run_tasks(tasks, execution, costs=costs)
+        else:
+            failures = _launch(tasks, launcher, wanted)
+    record.finish(failed=bool(failures))
+    return failures
+
+
+def _launch(
+    tasks: Sequence[Task],
+    launcher: Launcher,
+    wanted: Mapping[str, tuple[Configuration, Settings]],
+) -> list[Failure]:
+    jobs = write_jobs(launcher.folder, tasks, {key: one for key, (_, one) in wanted.items()})
+    many = "s" if len(jobs) > 1 else ""
+    print(f"{len(jobs)} task{many} for {launcher.name}; lpgnn status follows them", flush=True)
+    try:
+        launcher.launch(jobs)
+    except Exception as error:  # one lost job must not hide what became of the others
+        print(f"{launcher.name}: {describe_error(error)}", file=sys.stderr)
+    return failures_of(launcher.folder, tasks)
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A run that could not be computed, and why."""
+
+    name: str
+    error: Exception
+    details: str
+
+
+def _resolve(
+    points: Sequence[Point], *, fetch: bool
+) -> tuple[list[tuple[Configuration, Settings]], list[Stopped]]:
+    """The points' configurations, and the points whose graph cannot be loaded.
+
+    A graph that cannot be loaded stops no other run of a grid; a wrong setting stops all.
+    """
+    found: list[tuple[Configuration, Settings]] = []
+    stopped: list[Stopped] = []
+    unusable: dict[str, tuple[Exception, str]] = {}  # by dataset: each is tried once
+    for point in points:
+        dataset = point.settings.component("dataset")
+        assert isinstance(dataset, Dataset)
+        key = repr(dataset)
+        if key not in unusable:
+            try:
+                facts_of(dataset, point.settings.data_path, fetch=fetch)
+            except (Exception, SystemExit) as error:  # a user's own loader may raise anything
+                if isinstance(error, InputError) and len(points) == 1:
+                    raise
+                unusable[key] = (explain(error, [dataset]), traceback.format_exc())
+        if key in unusable:
+            name = " ".join(f"{key}={value}" for key, value in point.keys.items())
+            stopped.append(Stopped(name or dataset.name, *unusable[key]))
+        else:
+            found.append((point.settings.resolve(fetch=fetch), point.settings))
+    return found, stopped
+
+
+def print_summaries(wanted: Sequence[tuple[Configuration, Settings]], store: RowStore) -> int:
+    """Print mean and CI of every configuration; return how many of their rows failed."""
+    broken = 0
+    for configuration, one in wanted:
+        finished = store.finished(configuration.dataset.name, configuration.identity)
+        rows = [row for repeat, row in sorted(finished.items()) if repeat < one.repeats]
+        failed = [r for r in rows if r["status"] != "ok"]
+        broken += len(failed)
+        for row in failed:
+            print(f"{label(configuration)} repeat {row['repeat']} {row['status']}")
+        if rows:
+            others = [rule for rule in SELECTIONS if rule != one.selection]
+            beside = "; ".join(
+                f"{rule} rule {summary_of(rows, rule, one.metric)}" for rule in others
+            )
+            count = f"; {len(rows)} repeats" if len(rows) > 1 else ""
+            print(
+                f"{label(configuration)}: test {one.metric} "
+                f"{summary_of(rows, one.selection, one.metric)} "
+                f"({one.selection} rule; {beside}{count})"
+            )
+    print(f"rows: {store.results_dir}")
+    return broken
+
+
+def summary_of(rows: Sequence[Row], rule: str, metric: str = "acc") -> Summary:
+    column = f"{rule}/test/{metric}"
+    return summarise([float(r[column]) for r in rows if r["status"] == "ok" and r.get(column)])
+
+
+def _print_stopped(stopped: Sequence[Stopped]) -> None:
+    """Each error once, with the runs that it stopped."""
+    by_text: dict[str, list[Stopped]] = {}
+    for one in stopped:
+        by_text.setdefault(describe_error(one.error), []).append(one)
+    for text, alike in by_text.items():
+        names = list(dict.fromkeys(one.name for one in alike))
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        print(f"error: {text} ({names[0]}{more})", file=sys.stderr)
+        if full_errors() and alike[0].details:
+            print(alike[0].details, file=sys.stderr)
+
+
+def _duration(seconds: float) -> str:
+    if not math.isfinite(seconds) or seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"

@@ -1,0 +1,280 @@
+"""lpgnn.run as a Hydra application: what Hydra's users expect of one."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
+from lpgnn.errors import RunError
+from lpgnn.rows import RowStore, SweepRecord, Wanted
+from lpgnn.run import main
+from lpgnn.status import main as status
+from lpgnn.sweeps import Task
+from lpgnn.sweeps.jobs import compute_job, failures_of, write_jobs
+from small_run import small, stored_science
+
+GRAPH = ("dataset.num_nodes=300", "dataset.num_classes=4", "dataset.num_features=90")
+SMALL = (*GRAPH, "max_epochs=3", "repeats=2", "device=cpu", "workers=0")
+
+
+def run(*words: str) -> int:
+    return main([*SMALL, *words])
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A config folder of a user's own: a dataset, a mechanism and an experiment."""
+    files = {
+        "dataset/tiny.yaml": """\
+            _target_: lpgnn.data.BlockModel
+            num_nodes: 120
+            num_classes: 3
+            num_features: 40
+            """,
+        "mechanism/Fine.yaml": """\
+            _target_: lpgnn.privacy.MultiBit
+            num_samples: 4
+            """,
+        "experiment/mine.yaml": """\
+            # @package _global_
+            grid:
+              - {dataset: tiny, mechanism: [mb, Fine], x_eps: 2}
+            """,
+    }
+    for name, text in files.items():
+        path = tmp_path / "own" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    return tmp_path / "own"
+
+
+def test_cfg_shows_the_job(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["--cfg", "job", "dataset=cora", "mechanism=LP", "x_eps=0.25"]) == 0
+    shown = capsys.readouterr().out
+    for line in ("x_eps: 0.25", "_target_: lpgnn.privacy.Laplace", "workers: null"):
+        assert line in shown
+    assert main(["--cfg", "job", "+experiment=mechanisms", "--package", "title"]) == 0
+    assert "Mechanisms" in capsys.readouterr().out
+
+
+def test_info_names_the_sweeper_and_the_search_path(
+    capsys: pytest.CaptureFixture[str], own: Path
+) -> None:
+    assert main(["--info", "plugins"]) == 0
+    assert "LpgnnSweeper" in capsys.readouterr().out
+    assert main(["--info", "searchpath", "--config-dir", str(own)]) == 0
+    assert str(own) in capsys.readouterr().out
+
+
+def test_help_lists_groups_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for text in ("usage: lpgnn run", "dataset: cora, custom", "experiment: budgets", "x_eps: 1.0"):
+        assert text in shown
+
+
+@pytest.mark.parametrize("way", ["config-dir", "searchpath"])
+def test_a_folder_of_ones_own(
+    own: Path, tmp_path: Path, way: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {
+        "config-dir": ("--config-dir", str(own)),
+        "searchpath": (f"hydra.searchpath=[file://{own}]",),
+    }[way]
+    where = (*words, f"results_dir={tmp_path / 'results'}", "repeats=1", "max_epochs=2")
+    assert main(["experiment=mine", *where, "--dry-run"]) == 0
+    assert "2 configurations, 0 done, 2 to do" in capsys.readouterr().out
+    spelling = "fine" if way == "config-dir" else "Fine"
+    assert main(["dataset=tiny", f"mechanism={spelling}", *where, "workers=0"]) == 0
+    (row,) = RowStore(tmp_path / "results").read("sbm")
+    assert json.loads(row["options"])["mechanism.num_samples"] == 4
+    assert main(["-m", "dataset=tiny", "mechanism=glob([mb,F*])", *where, "--dry-run"]) == 0
+    assert "2 configurations, 1 done, 1 to do" not in capsys.readouterr().err
+
+
+def test_hydra_leaves_no_folder_behind_unless_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("results_dir=rows") == 0
+    assert run("-m", "results_dir=rows", "x_eps=1,2") == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["rows"]
+    assert list((tmp_path / "rows" / "local" / "sweeps").iterdir()) == []
+    assert run("results_dir=rows", "hydra.run.dir=mine", "hydra.output_subdir=.hydra") == 0
+    assert "x_eps: 1.0" in (tmp_path / "mine" / ".hydra" / "config.yaml").read_text()
+    assert Path.cwd() == tmp_path
+
+
+def test_what_is_no_grid_may_belong_to_one_choice_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hydra itself would look for the option in the default choice."""
+    words = ("learner=residual", "learner.smooth=2", "x_eps=1,2", "--dry-run")
+    assert run("-m", f"results_dir={tmp_path}", *words) == 0
+    assert "2 configurations" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-m", "x_eps=interval(0,1)"], "error: x_eps=interval(0,1): has no steps"),
+        (["x_eps=1,2"], "error: x_eps=1,2: is a grid: add -m"),
+        (["hydra/launcher=nowhere", "-m"], "error: hydra/launcher=nowhere: not understood"),
+        (["hydra.nothing=1"], "error: hydra.nothing=1: not understood"),
+        (["--workers"], "error: --workers=: needs a value"),
+        (["~nothing"], "error: nothing="),
+    ],
+    ids=lambda value: str(value),
+)
+def test_bad_input_is_one_line(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run(f"results_dir={tmp_path}", *words) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(message)
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_everything_is_shown_on_demand(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    assert main(["x_eps=-1"]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" in error
+    assert "error: x_eps=-1: must be a positive number" in error
+    assert os.environ["HYDRA_FULL_ERROR"] == "1"
+
+
+def test_the_shell_completes_verbs_and_choices(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Hydra's bash function asks for them."""
+    from lpgnn.__main__ import main as lpgnn
+
+    for line, expected in (
+        ("lpgnn ru", {"run", "status"}),
+        ("lpgnn run mechanism=", {"mechanism=mb", "mechanism=ag"}),
+        ("lpgnn run x_eps=1 learner=d", {"learner=drop"}),
+    ):
+        monkeypatch.setenv("COMP_LINE", line)
+        assert lpgnn(["-sc", "query=bash"]) == 0
+        assert expected <= set(capsys.readouterr().out.split())
+    assert main(["-sc", "install=bash"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("-F hydra_bash_completion lpgnn")
+
+
+@pytest.mark.skipif(find_spec("hydra_plugins.hydra_joblib_launcher") is None, reason="no joblib")
+def test_a_launcher_gives_the_rows_of_the_pool(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = ("-m", "x_eps=0.5,2", "mechanism=mb,lp")
+    assert run(f"results_dir={tmp_path / 'pool'}", *grid) == 0
+    launcher = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=1")
+    assert run(f"results_dir={tmp_path / 'joblib'}", *grid, *launcher) == 0
+    assert "for joblib" in capsys.readouterr().out
+    assert stored_science(tmp_path / "joblib") == stored_science(tmp_path / "pool")
+    assert len(stored_science(tmp_path / "pool")) == 8
+    assert list((tmp_path / "joblib" / "local" / "sweeps").iterdir()) == []
+
+
+def job(folder: Path, *overrides: str) -> tuple[Path, Task]:
+    """A task's file as the sweeper writes it."""
+    from lpgnn.composition import expand
+
+    (point,) = expand([*SMALL, f"results_dir={folder}", *overrides])
+    configuration = point.settings.resolve()
+    task = Task(((configuration, (0, 1)),))
+    sweep = folder / "local" / "sweeps" / "one"
+    ((override,),) = write_jobs(sweep, [task], {configuration.identity: point.settings})
+    return Path(override.removeprefix("+task='").removesuffix("'")), task
+
+
+def test_a_job_computes_what_is_missing_of_its_task(tmp_path: Path) -> None:
+    path, task = job(tmp_path)
+    assert [one.error for one in failures_of(path.parent, [task])] != []  # nobody has begun
+    compute_job(path)
+    assert failures_of(path.parent, [task]) == []
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*.csv")}
+    assert len(RowStore(tmp_path).read("sbm")) == 2
+    compute_job(path)  # started again by the cluster
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*.csv")} == before
+
+
+def test_a_job_on_another_installation_computes_nothing(tmp_path: Path) -> None:
+    path, task = job(tmp_path)
+    path.write_text(path.read_text().replace(task.configuration.identity, "0" * 12))
+    compute_job(path)
+    (failure,) = failures_of(path.parent, [task])
+    assert isinstance(failure.error, RunError)
+    assert "other sources or another graph on this node" in str(failure.error)
+    assert RowStore(tmp_path).read("sbm") == []
+
+
+def test_status_counts_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert status([str(tmp_path / "nowhere")]) == 2
+    assert status([str(tmp_path)]) == 0
+    assert "no sweep is under way" in capsys.readouterr().out
+    configuration = small()
+    wanted = [Wanted(configuration.identity, "sbm", "a run", (0, 1, 2, 3), 60.0)]
+    record = SweepRecord.start(tmp_path, wanted)
+    from lpgnn.engine import run_repeats
+    from lpgnn.rows import at_work
+    from small_run import SMALL_GRAPH
+
+    rows = run_repeats(configuration, SMALL_GRAPH.generate(), [0, 1])
+    rows[1]["status"] = "failed: loss is not finite at epoch 2"
+    RowStore(tmp_path).append("sbm", rows)
+    with record.alive(beats=True), at_work(record.folder, [(configuration.identity, 2)]):
+        assert status([str(tmp_path)]) == 0
+        line = capsys.readouterr().out
+        assert "4 runs: 1 done, 1 running, 1 failed, 1 left; about" in line
+    assert status([str(tmp_path), "--watch"]) == 0
+    line = capsys.readouterr().out
+    assert "1 done, 0 running, 1 failed, 2 left; stopped: rerun it to resume" in line
+    # A sweep that takes over what is left takes the record over, too.
+    SweepRecord.start(tmp_path, wanted).finish(failed=False)
+    assert status([str(tmp_path)]) == 0
+    assert "no sweep is under way" in capsys.readouterr().out
+
+
+LIGHT = """
+import sys
+from lpgnn.{module} import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as end:
+    code = end.code
+print("LOADED", code, *sorted({{"torch", "numba", "pandas"}} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "words", "code"),
+    [
+        ("run", ["--help"], 0),
+        ("run", ["--cfg", "job"], 0),
+        ("run", ["x_eps=-1"], 2),
+        ("run", ["nothing=1"], 2),
+        ("run", ["-m", "mechanism=mb,zz"], 2),
+        ("status", ["results_dir=/nowhere"], 2),
+    ],
+    ids=lambda value: str(value),
+)
+def test_what_computes_nothing_starts_without_torch(
+    module: str, words: list[str], code: int
+) -> None:
+    text = LIGHT.format(module=module)
+    done = subprocess.run(
+        [sys.executable, "-c", text, *words], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.splitlines()[-1].split() == ["LOADED", str(code)], done.stderr

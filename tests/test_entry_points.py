@@ -1,0 +1,120 @@
+"""How entry points start and end: streams, signals, codes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lpgnn.__main__ import VERBS, main
+from lpgnn.errors import InputError, exit_code
+
+ROOT = Path(__file__).parents[1]
+
+
+def heed_signals() -> None:
+    """As from a terminal: what nohup or a shell in the background ignores, children ignore, too."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def script(code: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Work in a process of its own, as an entry point does it."""
+    options = {"preexec_fn": heed_signals} | options
+    text = f"import os, signal, sys\nfrom lpgnn.errors import exit_code\n{code}\n"
+    return subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, **options
+    )
+
+
+def raised_by(number: int) -> str:
+    return f"""
+def work():
+    os.kill(os.getpid(), {number})
+    return 0
+sys.exit(exit_code(work))"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "message"),
+    [
+        (signal.SIGINT, 130, "interrupted; finished runs are kept; rerun to resume"),
+        (signal.SIGTERM, 143, "ended by SIGTERM; finished runs are kept; rerun to resume"),
+        (signal.SIGHUP, 129, "ended by SIGHUP; finished runs are kept; rerun to resume"),
+    ],
+)
+def test_signals_end_with_one_line_and_their_code(number: int, code: int, message: str) -> None:
+    done = script(raised_by(number))
+    assert (done.returncode, done.stderr.splitlines()) == (code, [message])
+
+
+def test_nohup_stays_nohup() -> None:
+    ignoring = lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)  # noqa: E731
+    assert script(raised_by(signal.SIGHUP), preexec_fn=ignoring).returncode == 0
+
+
+def test_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert exit_code(lambda: 3) == 3
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_reader_that_goes_is_no_error() -> None:
+    code = "def work():\n    print('x' * 200_000)\n    return 0\nsys.exit(exit_code(work))"
+    text = f"import sys\nfrom lpgnn.errors import exit_code\n{code}\n"
+    pipe = f"set -o pipefail; {sys.executable} -c {_shell(text)} | head -c 5"
+    done = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "xxxxx", "")
+
+
+def _shell(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)
+
+
+def test_closed_streams_give_their_numbers_to_no_file(tmp_path: Path) -> None:
+    """A message to a closed stderr must not end up in a file that was opened later."""
+    code = f"""
+def work():
+    with open({str(tmp_path / "rows")!r}, "w") as rows:
+        os.write(2, b"a stray message")
+        print("and another", file=sys.stderr, flush=True)
+        rows.write("row")
+    return 0
+sys.exit(exit_code(work))"""
+    text = f"import os, sys\nfrom lpgnn.errors import exit_code\n{code}\n"
+    line = f"{sys.executable} -c {_shell(text)} >&- 2>&-"
+    assert subprocess.run(["bash", "-c", line], timeout=60).returncode == 0
+    assert (tmp_path / "rows").read_text() == "row"
+
+
+def test_a_terminal_without_the_characters_gets_them_spelt() -> None:
+    code = "sys.exit(exit_code(lambda: print('84.4 ± 0.9 at ε = ∞ 漢') or 0))"
+    done = script(code, env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stdout) == (0, "84.4 +/- 0.9 at eps = inf ?\n")
+
+
+def test_bad_input_is_one_line_and_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> int:
+        raise InputError("x_eps", -1, "must be positive")
+
+    assert exit_code(work) == 2
+    assert capsys.readouterr().err == "error: x_eps=-1: must be positive\n"
+
+
+def test_every_verb_is_a_module_with_a_main(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out
+    for verb in VERBS:
+        assert f"  {verb} " in listed
+        with pytest.raises(SystemExit) as ended:
+            main([verb, "--help"])
+        assert ended.value.code == 0
+        assert "usage: " in capsys.readouterr().out
+    assert main(["jump"]) == 2
+    assert "error: verb=jump: must be one of run, tune" in capsys.readouterr().err
+    assert main([]) == 2
