@@ -127,7 +127,7 @@ class IndependentCheck:
 
 
 def hyperparameters(name: str) -> Grid:
-    """A table of conf/hparams, a line for each of its entries."""
+    """A table of conf/hyperparameters, a line for each of its entries."""
     table = load_table(name)
     rows = []
     for by_x in table.training.values():
@@ -142,7 +142,7 @@ def hyperparameters(name: str) -> Grid:
             for y_eps, (x_steps, y_steps) in by_y.items():
                 at = f"ε_x={float(x_eps):g}, ε_y={value_text(f'{float(y_eps):g}')}"
                 rows.append([title(graph), at, f"K_x = {x_steps}, K_y = {y_steps}"])
-    return Grid.of_text(["Graph", "Budgets", f"`conf/hparams/{name}.yaml`"], rows)
+    return Grid.of_text(["Graph", "Budgets", f"`conf/hyperparameters/{name}.yaml`"], rows)
 
 
 def _kind_text(kind: str) -> str:
