@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
+from lpgnn.data import BlockModel
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import sorted_unique
 from lpgnn.errors import InputError
@@ -25,3 +28,11 @@ def test_from_edges_refuses_ids_out_of_range(edges: list[list[int]]) -> None:
 def test_sorted_unique() -> None:
     assert sorted_unique(torch.tensor([3, 1, 3, 2, 1])).tolist() == [1, 2, 3]
     assert sorted_unique(torch.empty(0, dtype=torch.int64)).tolist() == []
+
+
+def test_a_graph_made_from_another_has_a_fingerprint_of_its_own() -> None:
+    graph = BlockModel(num_nodes=300, num_classes=4, num_features=90).generate()
+    assert replace(graph).fingerprint == graph.fingerprint
+    assert replace(graph, name="other").fingerprint == graph.fingerprint  # content, not the name
+    assert replace(graph, labels=graph.labels.flip(0)).fingerprint != graph.fingerprint
+    assert replace(graph, features=None).fingerprint != graph.fingerprint
