@@ -22,7 +22,7 @@ _MEMBER_KEYS = ("label", "control")
 # Keys of an experiment's file that are no settings.
 _EXPERIMENT_KEYS = ("title", "grid", "tables", "figures", "interval")
 _INFINITE = ("inf", ".inf", "+inf")
-_FOLDERS = ("data_dir", "results_dir")
+_FOLDERS = ("data_dir", "results_dir", "dataset.path")
 
 
 @dataclass(frozen=True)
