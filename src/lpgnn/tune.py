@@ -49,6 +49,15 @@ GRID: dict[str, tuple[Any, ...]] = {
     "filter.steps": (0, 2, 4, 8, 16),
     "learner.steps": (0, 2, 4, 8, 16),
 }
+# What is worth a minute on a new graph, at one pair of budgets.
+QUICK_GRID: dict[str, tuple[Any, ...]] = {
+    "learning_rate": (1e-2, 1e-3),
+    "weight_decay": (1e-3, 0.0),
+    "dropout": (0.0, 0.5),
+    "filter.steps": (2, 4, 16),
+    "learner.steps": (0, 2, 8),
+}
+QUICK_REPEATS, REPEATS = 2, 3
 # The names of the steps in a table, and the options that they set.
 _STEPS = {"x_steps": "filter.steps", "y_steps": "learner.steps"}
 
@@ -209,11 +218,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Search hyper-parameters by private validation loss (the paper's two stages).",
         epilog="Overrides as for lpgnn.run; comma-separated values of learning_rate, weight_decay, "
         "dropout, filter.steps, learner.steps, x_eps or y_eps narrow the search. All candidates "
-        f"share one collection, that of seed={TUNING_SEED} by default, and are trained repeats=3 "
-        "times each from other initial weights.",
+        f"share one collection, that of seed={TUNING_SEED} by default, and are trained "
+        f"repeats={REPEATS} times each from other initial weights.",
     )
     parser.add_argument("--workers", type=int, help="processes (default: one per core)")
     parser.add_argument("--table", type=Path, help=f"to write (default: RESULTS_DIR/{TUNED_FILE})")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="one pair of budgets (x_eps, y_eps), fewer values, "
+        f"repeats={QUICK_REPEATS}: under two minutes on a graph of Cora's size",
+    )
     add_config_dir(parser)
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
     options = parser.parse_intermixed_args(arguments)
@@ -221,6 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         tune(
             options.overrides,
+            quick=options.quick,
             workers=options.workers,
             table=options.table,
             config_dirs=options.config_dir,
@@ -233,6 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def tune(
     overrides: Sequence[str],
     *,
+    quick: bool = False,
     workers: int | None = None,
     table: Path | None = None,
     config_dirs: Sequence[Path] = (),
@@ -240,11 +257,12 @@ def tune(
     """Search on one graph; returns the path of the table."""
     given = {text.split("=", 1)[0].lstrip("+") for text in overrides}
     searched = {*GRID, "x_eps", "y_eps"}
+    repeats = QUICK_REPEATS if quick else REPEATS
     # What is searched is taken out of the settings, so that it stays open there.
     fixed = [text for text in overrides if text.split("=", 1)[0].lstrip("+") not in searched]
     fixed += [
         f"{name}={value}"
-        for name, value in (("repeats", 3), ("seed", TUNING_SEED), ("split", "collection"))
+        for name, value in (("repeats", repeats), ("seed", TUNING_SEED), ("split", "collection"))
         if name not in given
     ]
     points = expand(fixed, multirun=True, config_dirs=config_dirs)
@@ -265,11 +283,12 @@ def tune(
         found = (getattr(point.settings, kind) for point in narrowed)
         return tuple(dict.fromkeys(one[option] if option else one for one in found))
 
+    grid = QUICK_GRID if quick else GRID
     search = Search(
         base,
-        {name: values(name, default) for name, default in GRID.items()},
-        tuple(float(eps) for eps in values("x_eps", X_BUDGETS)),
-        tuple(float(eps) for eps in values("y_eps", Y_BUDGETS)),
+        {name: values(name, default) for name, default in grid.items()},
+        tuple(float(x) for x in values("x_eps", (base.x_eps,) if quick else X_BUDGETS)),
+        tuple(float(y) for y in values("y_eps", (base.y_eps,) if quick else Y_BUDGETS)),
     )
     _check_steps(search, narrowed, given)
     folder = base.results_path / "tuning"
