@@ -17,7 +17,7 @@ STATIONS = (
     *("config", "composition", "provenance", "engine", "describe", "sweeps", "report", "paper"),
 )
 # These wire stations together, and no station knows them.
-ENTRY_POINTS = ("run", "tune", "bench", "compact", "report.__main__")
+ENTRY_POINTS = ("run", "predict", "tune", "bench", "compact", "report.__main__")
 
 HEAVY = {"torch_geometric", "scipy", "pandas", "matplotlib", "sklearn", "pooch"}
 HYDRA = {"hydra", "omegaconf"}

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from lpgnn.components import Component, construct, import_target
-from lpgnn.data import Dataset, Graph, GraphFacts, InMemory, dataset_from_target, graph_facts
+from lpgnn.data import (
+    Dataset,
+    Graph,
+    GraphFacts,
+    InMemory,
+    dataset_from_target,
+    graph_facts,
+    renamed,
+)
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TunedValues, conf_dir, load_table
 from lpgnn.learners import RULES, Learner
@@ -23,7 +31,7 @@ from lpgnn.models import Backbone
 from lpgnn.privacy import Feature, FeatureMechanism, LabelMechanism
 from lpgnn.privacy.reports import Form
 from lpgnn.propagation import Filter
-from lpgnn.rows import DEFAULT_METRICS
+from lpgnn.rows import DEFAULT_METRICS, OTHER_METRICS
 
 # The version of the science: bump it when a change would change numbers.
 SCIENCE_VERSION = 1
@@ -100,7 +108,10 @@ class Settings:
             _one_of("save", name, OUTPUTS)
         if not isinstance(self.metrics, Mapping):
             raise InputError("metrics", self.metrics, "must map names to module.function")
-        _one_of("metric", self.metric, tuple(self.metrics))
+        if self.metric not in self.metrics and self.metric in OTHER_METRICS:
+            known = {**self.metrics, self.metric: OTHER_METRICS[self.metric]}
+            object.__setattr__(self, "metrics", known)
+        _one_of("metric", self.metric, tuple({**self.metrics, **OTHER_METRICS}))
         if not isinstance(self.force, bool):
             raise InputError("force", self.force, "must be true or false")
         for name, allowed in (
@@ -312,6 +323,8 @@ class Configuration:
                     f"{kind}._target_": component.target,
                     f"{kind}.source": component.source,
                 }
+            elif component.name != type(component).name:  # no file in conf/ has that name
+                options |= {f"{kind}._target_": component.target, f"{kind}.name": component.name}
         names = {kind: c.name if c else "none" for kind, c in self.components().items()}
         text = json.dumps(options, sort_keys=True, default=_plain)
         return {**names, **self.numbers(), "options": text, "fingerprint": self.graph.fingerprint}
@@ -372,8 +385,10 @@ def _plain(value: Any) -> Any:
     raise InputError("option", repr(value), allowed)
 
 
-def configuration_of(row: Mapping[str, str], data_dir: Path) -> Configuration:
-    """The computation behind a row, rebuilt from its columns."""
+def configuration_of(
+    row: Mapping[str, Any], data_dir: Path, dataset: Dataset | None = None
+) -> Configuration:
+    """The computation behind a row, rebuilt from its columns; on another dataset, if given."""
     options: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
     for key, value in json.loads(row["options"]).items():
         kind, _, name = key.partition(".")
@@ -382,7 +397,9 @@ def configuration_of(row: Mapping[str, str], data_dir: Path) -> Configuration:
     parts: dict[str, Any] = {}
     for kind, own in options.items():
         name = row[kind]
-        if name != "none":
+        if kind == "dataset" and dataset is not None:
+            parts[kind] = dataset
+        elif name != "none":
             target = own.pop("_target_", None) or _named_component(kind, name).target
             found = import_target(f"{kind}._target_", target)
             is_class = isinstance(found, type) and issubclass(found, Component)
@@ -414,23 +431,27 @@ def make_component(kind: str, choice: Any) -> Any:
     if target in (None, "???"):
         raise InputError(f"{kind}._target_", target, "must name a class, as module.Name")
     options = {str(key): value for key, value in choice.items() if key != "_target_"}
+    label = options.pop("name", None) if kind == "dataset" else None
     found = import_target(f"{kind}._target_", target)
     if not (isinstance(found, type) and issubclass(found, base)):
         if kind == "dataset":
-            return dataset_from_target(str(target), options)  # a function that loads a graph
+            named = {} if label is None else {"name": label}
+            return dataset_from_target(str(target), options | named)  # a function
         allowed = f"must be a subclass of {base.__module__.rpartition('.')[0]}.{base.__name__}"
         raise InputError(f"{kind}._target_", target, allowed)
     _check_dataclass(kind, found)
-    known_options = [f.name for f in fields(found) if f.name not in found.bound_fields]
+    names = {f.name.removesuffix("_"): f.name for f in fields(found)}
+    known_options = [option for option, name in names.items() if name not in found.bound_fields]
     for key, value in options.items():
         if key not in known_options:
             known = ", ".join(known_options) or "none"
             raise InputError(
                 f"{kind}.{key}", value, f"unknown option of {found.name}; known: {known}"
             )
-    built = construct(kind, found, options)  # a component's own checks say more than types do
-    _check_types(kind, found, options)
-    return built
+    values = {names[option]: value for option, value in options.items()}
+    built: Any = construct(kind, found, values)  # a component's own checks say more than types do
+    _check_types(kind, found, values)
+    return built if label is None else renamed(built, str(label))
 
 
 def _check_dataclass(kind: str, found: type) -> None:
