@@ -138,7 +138,7 @@ def main() -> int:
         "| engine | wall time | relative | share of the cores' time in which runs compute |",
         "|---|---|---|---|",
     ]
-    usable = []
+    usable: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         expected: list[str] = []
