@@ -223,7 +223,7 @@ PLUG_INS: dict[str, Run] = {
 
 def _deleted_in_the_middle(expected: list[str], folder: Path) -> tuple[str, bool]:
     # Several tasks one after another: the rows of the first are deleted, the others go on.
-    several = ("-m", "x_eps=0.5,1,2", "repeats=2", "max_epochs=100,150,200")
+    several = ("-m", "x_eps=0.5,1,2", "repeats=2", "max_epochs=980,990,1000")
     process = start_sweep(folder, workers=1, grid=several)
     shards = folder / "local" / "shards"
     while process.is_running() and not RowStore(folder).entries("sbm"):
