@@ -222,7 +222,9 @@ def test_looking_up_a_tabulated_graph_does_not_import_torch() -> None:
 
 
 def good_table() -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load((conf_dir() / "hyperparameters/paper.yaml").read_text())
+    content: dict[str, Any] = yaml.safe_load(
+        (conf_dir() / "hyperparameters/paper.yaml").read_text()
+    )
     return content
 
 
