@@ -77,7 +77,12 @@ def test_help_lists_groups_and_settings(capsys: pytest.CaptureFixture[str]) -> N
         main(["--help"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
-    for text in ("usage: lpgnn run", "dataset: cora, custom", "experiment: budgets", "x_eps: 1.0"):
+    for text in (
+        "usage: lpgnn run",
+        "dataset: cora, custom",
+        "experiment: budget_split, budgets",
+        "x_eps: 1.0",
+    ):
         assert text in shown
 
 

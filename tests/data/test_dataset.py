@@ -82,7 +82,7 @@ def test_facts_are_counted_by_hand() -> None:
 
 def test_every_dataset_file_gives_the_defaults_of_its_class() -> None:
     paths = {path.stem: path for path in (conf_dir() / "dataset").glob("*.yaml")}
-    assert set(paths) == {"cora", "pubmed", "facebook", "lastfm", "sbm", "custom"}
+    assert set(paths) == {"cora", "pubmed", "facebook", "lastfm", "sbm", "planted", "custom"}
     assert yaml.safe_load(paths.pop("custom").read_text()) == {"_target_": "???"}
     for name, path in paths.items():
         options = yaml.safe_load(path.read_text())
