@@ -1,5 +1,6 @@
 """What all tests share: one thread, and arithmetic as the next test expects it."""
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -16,3 +17,14 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_flush_denormal(False)
+
+
+@pytest.fixture(autouse=True)
+def _own_logging() -> Iterator[None]:
+    """Hydra's --info sets up logging for the whole process, to a stream that a test closes."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    for name in ("hydra", "hydra.core.utils", "hydra._internal.hydra"):
+        logging.getLogger(name).setLevel(logging.NOTSET)

@@ -77,7 +77,12 @@ def test_help_lists_groups_and_settings(capsys: pytest.CaptureFixture[str]) -> N
         main(["--help"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
-    for text in ("usage: lpgnn run", "dataset: cora, custom", "experiment: budgets", "x_eps: 1.0"):
+    for text in (
+        "usage: lpgnn run",
+        "dataset: cora, custom",
+        "experiment: budget_split, budgets",
+        "x_eps: 1.0",
+    ):
         assert text in shown
 
 
@@ -175,8 +180,9 @@ def test_the_shell_completes_verbs_and_choices(
 
 @pytest.mark.skipif(find_spec("hydra_plugins.hydra_joblib_launcher") is None, reason="no joblib")
 def test_a_launcher_gives_the_rows_of_the_pool(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     grid = ("-m", "x_eps=0.5,2", "mechanism=mb,lp")
     assert run(f"results_dir={tmp_path / 'pool'}", *grid) == 0
     launcher = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=1")
@@ -185,6 +191,7 @@ def test_a_launcher_gives_the_rows_of_the_pool(
     assert stored_science(tmp_path / "joblib") == stored_science(tmp_path / "pool")
     assert len(stored_science(tmp_path / "pool")) == 8
     assert list((tmp_path / "joblib" / "local" / "sweeps").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["joblib", "pool"]
 
 
 def job(folder: Path, *overrides: str) -> tuple[Path, Task]:

@@ -146,11 +146,20 @@ def test_graphs_outside_the_table_go_by_average_degree(
 
 
 def test_only_graphs_of_the_table_are_candidates() -> None:
-    conditioned = load_table("conditioned")
-    assert set(conditioned.steps) == {"cora", "pubmed", "facebook"}
+    table = load_table("value_of_features")
+    assert set(table.steps) == {"cora", "pubmed", "facebook"}
     degree = LastFM().facts.average_degree
     # 7.29 is 1.6 times Pubmed's degree, and Facebook's is 2.1 times 7.29.
-    assert conditioned.look_up("lastfm", "raw", 1.0, 1.0, degree).graph == "pubmed"
+    assert table.look_up("lastfm", "raw", 1.0, 1.0, degree).graph == "pubmed"
+
+
+@pytest.mark.parametrize("name", ["conditioned", "residual"])
+def test_no_reported_graph_was_tuned_on_itself(name: str) -> None:
+    """Whatever the labels of these graphs, the values that they are trained with are the same."""
+    table = load_table(name)
+    assert set(table.steps) == {"lastfm"}
+    for graph in ("cora", "pubmed", "facebook"):
+        assert table.look_up(graph, "raw", 1.0, 1.0, 4.0).graph == "lastfm"
 
 
 def test_a_graph_that_was_tuned_takes_its_own_entry() -> None:
@@ -191,11 +200,11 @@ def test_features_that_a_table_does_not_have_take_those_of_raw_ones() -> None:
     assert entry(paper, "cora", "mine", 1.0, 1.0) == entry(paper, "cora", "raw", 1.0, 1.0)
     assert entry(paper, "cora", "mine", INF, 1.0) == entry(paper, "cora", "raw", INF, 1.0)
     # Ad-hoc features have no budget, and this table has nothing for clean features.
-    assert entry(residual, "cora", "ones", INF, 2.0) == entry(residual, "cora", "raw", 1.0, 2.0)
+    assert entry(residual, "lastfm", "ones", INF, 2.0) == entry(residual, "lastfm", "raw", 1.0, 2.0)
     with pytest.raises(
-        InputError, match=r"hparams=residual: has no entry for cora with .*x_eps=inf"
+        InputError, match=r"hparams=residual: has no entry for lastfm with .*x_eps=inf"
     ):
-        entry(residual, "cora", "raw", INF, 2.0)
+        entry(residual, "lastfm", "raw", INF, 2.0)
 
 
 def test_a_table_tuned_for_one_feature_needs_no_raw_entries() -> None:
@@ -316,7 +325,7 @@ def test_a_broken_file_is_refused_in_one_line(kind: str, tmp_path: Path) -> None
 
 def test_a_missing_table_is_refused(tmp_path: Path) -> None:
     for name in ("nothing", str(tmp_path), str(tmp_path / "nothing.yaml")):
-        with pytest.raises(InputError, match="conditioned, paper, residual, tuned or a file"):
+        with pytest.raises(InputError, match="residual, value_of_features, tuned or a file"):
             load_table(name)
     with pytest.raises(InputError, match=r"hparams=tuned: .*tuned\.yaml does not exist"):
         load_table("tuned", tmp_path)

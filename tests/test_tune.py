@@ -38,7 +38,7 @@ def two_sided(data_dir: Path, flip: bool) -> Graph:
     graph = BlockModel(num_nodes=240, num_classes=3, num_features=60).generate()
     split = random_split(graph.num_nodes, generator=derive_generator(TUNING_SEED, 0, "split"))
     flipped = torch.where(split.test, (graph.labels + 1) % 3, graph.labels)
-    return dataclasses.replace(graph, labels=flipped, fingerprint="flipped") if flip else graph
+    return dataclasses.replace(graph, labels=flipped) if flip else graph
 
 
 def steps_of(settings: Settings) -> tuple[Any, Any]:

@@ -27,7 +27,7 @@ GROUPS = (*KINDS, "experiment")
 SPLIT_KEYS = _TOTAL, _SHARE = ("total_eps", "x_share")
 _INFINITE = ("inf", ".inf", "+inf")
 _FOLDERS = ("data_dir", "results_dir", "dataset.path")
-# Values of these that Hydra's grammar reads: grids, interpolations, quoted text and lists of values.
+# Values of these that Hydra's grammar reads: grids, interpolations, quoted text and lists.
 _AS_IT_IS = re.compile(r"[,$]|^['\"\[]|^(choice|glob|shuffle|sort)\(")
 _KNOWN = {f.name for f in fields(Settings)}
 

@@ -39,7 +39,7 @@ def test_unknown_and_empty_experiments_are_refused(
 ) -> None:
     add_rows(tmp_path, Settings(dataset="cora", y_eps=3.0), [60.0])
     assert main([f"results_dir={tmp_path}", "experiment=nope"]) == 2
-    assert "experiment=nope: must be one of budgets, " in capsys.readouterr().err
+    assert "experiment=nope: must be one of budget_split, " in capsys.readouterr().err
     assert main([f"results_dir={tmp_path}", "experiment=mechanisms"]) == 2
     text = capsys.readouterr().err
     assert text == f"error: experiment=mechanisms: no rows in {tmp_path}: run it first\n"

@@ -1,5 +1,6 @@
 """The sweeper of lpgnn's commands.  Every Hydra application loads this: it imports nothing else."""
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -34,4 +35,7 @@ class LpgnnSweeper(Sweeper):  # type: ignore[misc]
 
     def _launch(self, jobs: Sequence[Sequence[str]]) -> Any:
         assert self.launcher is not None
-        return self.launcher.launch(jobs, initial_job_idx=0)
+        # A job is composed from its own overrides, which do not say where this sweep keeps its own.
+        folder = os.path.abspath(self.config.hydra.sweep.dir).replace("'", r"\'")
+        placed = [[*job, f"hydra.sweep.dir='{folder}'"] for job in jobs]
+        return self.launcher.launch(placed, initial_job_idx=0)
