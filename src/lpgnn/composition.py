@@ -26,7 +26,7 @@ GROUPS = (*KINDS, "experiment")
 # Keys that stand for x_eps and y_eps together: their sum, and the share of it that x_eps has.
 SPLIT_KEYS = _TOTAL, _SHARE = ("total_eps", "x_share")
 _INFINITE = ("inf", ".inf", "+inf")
-_FOLDERS = ("data_dir", "results_dir")
+_FOLDERS = ("data_dir", "results_dir", "reports", "labels")
 _KNOWN = {f.name for f in fields(Settings)}
 
 

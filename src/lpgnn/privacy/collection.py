@@ -5,6 +5,7 @@ import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from lpgnn.data import Dataset, Graph, GraphFacts, Split, graph_facts
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
 from lpgnn.privacy.archive import Array, digest, read_arrays, write_arrays
+from lpgnn.privacy.features import RawFeatures
 from lpgnn.privacy.multi_bit import MultiBit
 from lpgnn.privacy.payloads import read_payloads
 from lpgnn.privacy.public_graph import GRAPH_ARRAYS, PublicGraph
@@ -178,6 +180,10 @@ class ReceivedReports(Dataset):
         return self.collection.task.name
 
     @property
+    def has_truth(self) -> bool:
+        return bool(self.labels)
+
+    @property
     def truth(self) -> Tensor | None:
         """Clean labels for the evaluation, -1 where none is known.  -> [N]"""
         if not self.labels:
@@ -194,6 +200,28 @@ class ReceivedReports(Dataset):
     def collected(self) -> Collected:
         """What the server has received."""
         return self.collection.collected()
+
+    def prescribed(self) -> dict[str, Any]:
+        """The settings of a run that the task has decided."""
+        task = self.collection.task
+        return {
+            "feature": RawFeatures(),
+            "mechanism": self.collection.mechanism(),
+            "label_mechanism": RandomizedResponse(),
+            "x_eps": float(task.x_eps),
+            "y_eps": float(task.y_eps),
+            "split": "collection",
+        }
+
+    def describe(self) -> str:
+        """What was collected and what it is compared with, in the plan of a run."""
+        received, asked = self.collection.received, self.collection.graph.asked.numpy()
+        tested = int(self.split().test.sum())
+        compared = f"{tested:,} test labels from {self.labels}" if tested else "no evaluation"
+        return (
+            f"{self.path}: from {int(received.sum()):,} nodes, "
+            f"{int((received & asked).sum()):,} of {int(asked.sum()):,} labels; {compared}"
+        )
 
     def load(self, data_dir: Path) -> Graph:
         """The public graph; its labels are those of the evaluation, and -1 elsewhere."""
