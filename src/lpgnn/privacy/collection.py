@@ -220,7 +220,8 @@ class ReceivedReports(Dataset):
         compared = f"{tested:,} test labels from {self.labels}" if tested else "no evaluation"
         return (
             f"{self.path}: from {int(received.sum()):,} nodes, "
-            f"{int((received & asked).sum()):,} of {int(asked.sum()):,} labels; {compared}"
+            f"{int((received & asked).sum()):,} of {int(asked.sum()):,} labels; {compared}; "
+            "a repeat is another initialisation on the same reports"
         )
 
     def load(self, data_dir: Path) -> Graph:

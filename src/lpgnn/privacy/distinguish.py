@@ -25,6 +25,7 @@ Draw = Callable[[int], Array]  # n -> [n, k] float64
 
 _MOST_OUTPUTS = 5_000  # distinct ones; beyond, outputs count as continuous
 _THRESHOLDS = 400
+_FEWEST_DRAWS = 2_000  # of a slow pair, to choose and again to test
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def lower_bound(
 
 
 def _half(draws: int, pair: Pair) -> int:
-    return max(100, round(draws * pair.share / 2))
+    return max(min(draws // 2, _FEWEST_DRAWS), round(draws * pair.share / 2))
 
 
 def _bound(often: Array, seldom: Array, n: int, confidence: float, delta: float) -> Array:
