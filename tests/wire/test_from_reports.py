@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lpgnn import client, collect, run, simulate
-from lpgnn.config import Settings
+from lpgnn.config import Settings, configuration_of
 from lpgnn.data import BlockModel
 from lpgnn.engine import split_of
 from lpgnn.errors import InputError
@@ -84,6 +84,7 @@ def test_a_run_learns_from_reports_and_evaluates_with_labels(
         assert row["status"] == "ok"
         assert 0 <= float(row["released/test/acc"]) <= 100
         assert (row["x_eps"], row["y_eps"], row["split"]) == ("2.0", "3.0", "collection")
+        assert configuration_of(row, Path()).identity == row["id"]
     assert rows[0]["paper/train/loss"] != rows[1]["paper/train/loss"]  # other initial weights
 
 
@@ -113,12 +114,13 @@ def trained_again(place: Path, capsys: pytest.CaptureFixture[str]) -> str:
 
 def test_what_the_task_decided_cannot_be_asked_for_otherwise(place: Path) -> None:
     given: dict[str, Any] = {"reports": place / "collected.npz"}
-    for name, value in (
-        *(("x_eps", 5.0), ("y_eps", 0.5), ("mechanism", "lp"), ("feature", "ones")),
-        *(("dataset", "cora"), ("split", "fixed")),
-    ):
+    wrong: dict[str, Any] = {
+        **{"x_eps": 5.0, "y_eps": 0.5, "mechanism": "lp", "feature": "ones"},
+        **{"dataset": "cora", "split": "fixed"},
+    }
+    for name, value in wrong.items():
         with pytest.raises(InputError, match=f"{name}=.*decided by the collected reports"):
-            Settings(**given, **{name: value}).resolve()
+            Settings(**(given | {name: value})).resolve()
     assert Settings(**given, x_eps=2.0, mechanism="mb").resolve().x_eps == 2.0
     with pytest.raises(InputError, match="labels=x: is for runs with reports=FILE only"):
         Settings(labels="x")

@@ -1,12 +1,12 @@
 """Files of arrays: safe to read (npz without pickle), and written whole or not at all."""
 
 import hashlib
-import io
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +17,25 @@ Array = NDArray[Any]
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    content = io.BytesIO()
-    np.savez_compressed(content, allow_pickle=False, **arrays)
-    write_file(path, content.getvalue())
+    with _replacing(path) as file:
+        np.savez(file, allow_pickle=False, **arrays)
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write through a temporary file in the same folder."""
+    with _replacing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file in the same folder, which takes the name at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        temporary.write_bytes(content)
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -62,7 +70,8 @@ def digest(*parts: bytes | Array) -> str:
     """16 hex digits of SHA-256 over the parts, each with its length in front."""
     found = hashlib.sha256()
     for part in parts:
-        data = part if isinstance(part, bytes) else np.ascontiguousarray(part).tobytes()
-        found.update(len(data).to_bytes(8, "little"))
-        found.update(data)
+        array = np.frombuffer(part, np.uint8) if isinstance(part, bytes) else part
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        found.update(data.size.to_bytes(8, "little"))
+        found.update(data.data)
     return found.hexdigest()[:16]

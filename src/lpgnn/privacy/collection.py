@@ -201,6 +201,10 @@ class ReceivedReports(Dataset):
         """What the server has received."""
         return self.collection.collected()
 
+    def options(self) -> dict[str, Any]:
+        """With the class: no file of conf/ has its name, which a row would need to be rebuilt."""
+        return {"_target_": self.target, **super().options()}
+
     def prescribed(self) -> dict[str, Any]:
         """The settings of a run that the task has decided."""
         task = self.collection.task

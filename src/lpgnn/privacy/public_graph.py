@@ -47,8 +47,8 @@ class PublicGraph:
 
     def arrays(self) -> dict[str, Array]:
         found: dict[str, Array] = {
-            "indptr": self.topology.indptr.numpy().astype("<i8"),
-            "indices": self.topology.indices.numpy().astype("<i8"),
+            "indptr": self.topology.indptr.numpy().astype("<i8", copy=False),
+            "indices": self.topology.indices.numpy().astype("<i8", copy=False),
             "train": self.train.numpy(),
             "val": self.val.numpy(),
         }
@@ -77,10 +77,12 @@ class PublicGraph:
             raise refuse(f"indptr must rise from 0 to {len(indices)}")
         if len(indices) and not (indices.min() >= 0 and indices.max() < n):
             raise refuse(f"indices must lie in 0..{n - 1}")
-        keys = np.repeat(np.arange(n), np.diff(indptr)) * n + indices
-        if (np.diff(keys) <= 0).any():
+        rows = np.repeat(np.arange(n), np.diff(indptr))
+        keys = rows * n + indices
+        if (keys[1:] <= keys[:-1]).any():
             raise refuse("neighbour lists must be ascending, no neighbour twice")
-        back = np.sort(indices * n + np.repeat(np.arange(n), np.diff(indptr)))
+        back = indices * n + rows
+        back.sort()
         if not np.array_equal(keys, back):
             raise refuse("every edge must be there in both directions")
         for name in ("train", "val"):
@@ -91,7 +93,8 @@ class PublicGraph:
         if "node_ids" in arrays and arrays["node_ids"].shape != (n,):
             raise refuse(f"node_ids must be {n} texts")
         topology = Topology(
-            torch.from_numpy(indptr.astype(np.int64)), torch.from_numpy(indices.astype(np.int64))
+            torch.from_numpy(indptr.astype(np.int64, copy=False)),
+            torch.from_numpy(indices.astype(np.int64, copy=False)),
         )
         train, val = (torch.from_numpy(arrays[name].copy()) for name in ("train", "val"))
         node_ids, class_names = (
