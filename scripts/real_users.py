@@ -4,7 +4,8 @@
 with nothing shared between the two sides but files.  Each device has its own folder with its
 features, its label and its ledger, and runs ``python -m lpgnn.client`` as a process of its own.
 Some send twice, some never, and three send rubbish.  The server has the public graph, the task and
-an inbox; it collects, trains and predicts.  The picture shows what arrived and what was learnt.
+an inbox; it collects, trains and predicts.  The picture shows what arrived and what was learnt; the
+dotted line is the share of the largest class.
 """
 
 import argparse
