@@ -297,7 +297,7 @@ def draw(audit: Audit, folder: Path, name: str) -> None:
             axes.set_ylabel("density")
         axes.axvspan(*edges, color="#dddddd", alpha=0.6, lw=0, zorder=0)
         for i, text in enumerate(labels):
-            axes.plot([], [], color=STYLES[i][0], lw=4, label=text)
+            axes.plot([], [], color=STYLES[i][0], lw=4, label=text.rstrip(","))
         axes.plot([], [], color="#dddddd", lw=6, label="event")
         axes.set_xlabel(finding.statistic)
         axes.set_title(
