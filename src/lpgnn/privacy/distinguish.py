@@ -25,7 +25,7 @@ Draw = Callable[[int], Array]  # n -> [n, k] float64
 
 _MOST_OUTPUTS = 5_000  # distinct ones; beyond, outputs count as continuous
 _THRESHOLDS = 400
-_FEWEST_DRAWS = 2_000  # of a slow pair, to choose and again to test
+_FEWEST_DRAWS = 1_000  # of a slow pair, to choose and again to test
 
 
 @dataclass(frozen=True)
