@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from lpgnn.application import add_config_dir
 from lpgnn.client import Task, perturb, write_task
 from lpgnn.components import import_target
 from lpgnn.composition import expand
@@ -20,7 +21,6 @@ from lpgnn.errors import InputError, exit_code
 from lpgnn.privacy.audit import Audit, audit_callable, audit_features, audit_labels
 from lpgnn.randomness import derive_generator
 from lpgnn.rows import write_atomically
-from lpgnn.run import add_config_dir
 
 USAGE = """\
   python -m lpgnn.audit mechanism=mb x_eps=1

@@ -190,7 +190,7 @@ class Settings:
         """
         return self._under_task()._resolve(fetch=fetch)
 
-    def _under_task(self) -> "Settings":
+    def _under_task(self) -> Settings:
         """With reports: what their task prescribes, in place of the defaults.
 
         Anything else that was asked for is refused: the reports are drawn already.
@@ -208,7 +208,7 @@ class Settings:
                 raise InputError(name, getattr(given, "name", given), allowed)
         return replace(self, **prescribed)
 
-    def _resolve(self, *, fetch: bool) -> "Configuration":
+    def _resolve(self, *, fetch: bool) -> Configuration:
         dataset: Any = self.component("dataset")
         facts = facts_of(dataset, self.data_path, fetch=fetch)
         learner: Any = self.component("learner")

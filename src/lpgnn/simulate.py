@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from lpgnn.application import add_config_dir
 from lpgnn.client import ClientError, Task, encode, perturb, to_json, write_task
 from lpgnn.composition import expand
 from lpgnn.config import Settings
@@ -17,10 +18,9 @@ from lpgnn.data import Graph, Split
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.engine import split_of
 from lpgnn.errors import InputError, exit_code
+from lpgnn.files import write_atomically
 from lpgnn.privacy import MultiBit, RandomizedResponse
-from lpgnn.privacy.archive import write_file
 from lpgnn.privacy.public_graph import PublicGraph
-from lpgnn.run import add_config_dir
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,11 +54,11 @@ def _simulate(options: argparse.Namespace) -> int:
     # A stream of its own for each (seed, repeat): another repeat is another collection.
     draws = random.Random(f"lpgnn/users/{settings.seed}/{options.repeat}").getrandbits
     reports = list(_reports(task, graph, public, draws, as_json=options.json))
-    write_file(options.out / "task.json", source)
+    write_atomically(options.out / "task.json", source)
     public.save(options.out / "graph.npz")
     name = "reports.jsonl" if options.json else "reports.bin"
-    write_file(options.out / name, b"".join(reports))
-    write_file(options.out / "labels.csv", _labels(graph, split).encode())
+    write_atomically(options.out / name, b"".join(reports))
+    write_atomically(options.out / "labels.csv", _labels(graph, split))
     print(
         f"{len(reports):,} reports of {task.report_bytes} bytes in {options.out / name}\n"
         f"next: python -m lpgnn.collect task={options.out / 'task.json'} "

@@ -21,11 +21,6 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
         np.savez(file, allow_pickle=False, **arrays)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    with _replacing(path) as file:
-        file.write(content)
-
-
 @contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     """A temporary file in the same folder, which takes the name at the end."""

@@ -143,6 +143,18 @@ class Collection:
 
 
 @dataclass(frozen=True)
+class ReceivedGraph(Graph):
+    """The public graph of a collection; its fingerprint covers the reports, too."""
+
+    reports: str = ""  # the digest of the collection
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        mark = digest(self.fingerprint.encode(), self.reports.encode())
+        object.__setattr__(self, "fingerprint", mark)
+
+
+@dataclass(frozen=True)
 class ReceivedReports(Dataset):
     """A collection as the dataset of a run: a graph without clean data, and its reports.
 
@@ -233,10 +245,9 @@ class ReceivedReports(Dataset):
         collection, truth = self.collection, self.truth
         n, d = collection.graph.num_nodes, collection.task.num_features
         labels = torch.full((n,), -1) if truth is None else truth
-        mark = digest(collection.digest.encode(), labels.numpy().astype("<i8"))
         topology = collection.graph.topology
         c = collection.task.num_classes
-        return Graph(self.name, topology, None, labels, c, d, d, mark)
+        return ReceivedGraph(self.name, topology, None, labels, c, d, d, reports=collection.digest)
 
     @property
     def facts(self) -> GraphFacts:
