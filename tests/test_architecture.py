@@ -18,8 +18,8 @@ STATIONS = (
 )
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (
-    *("__main__", "application", "run", "status", "tune", "bench", "compact", "information"),
-    "report.__main__",
+    *("__main__", "application", "run", "predict", "status", "tune", "bench", "compact"),
+    *("information", "report.__main__"),
 )
 
 HEAVY = {"torch_geometric", "scipy", "pandas", "matplotlib", "sklearn", "pooch"}

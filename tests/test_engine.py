@@ -16,7 +16,7 @@ from torch import Tensor
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
 from lpgnn import engine
 from lpgnn.config import Configuration, Settings
-from lpgnn.data import Graph
+from lpgnn.data import Graph, Splits, make_graph
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.engine import (
@@ -249,7 +249,7 @@ def test_predictions_weights_and_curves_are_saved(
             np.testing.assert_allclose(chances.sum(1), 1, rtol=1e-5)
             assert [int(line["predicted"]) for line in lines] == chances.argmax(1).tolist()
             weights = np.load(folder / f"weights-{rule}.npz")
-            shapes = {name: weights[name].shape for name in weights}
+            shapes = {name: weights[name].shape for name in weights if name != "origin.json"}
             assert shapes == (
                 {}
                 if isinstance(configuration.learner, LabelPropagation)
@@ -299,6 +299,47 @@ def test_repeats_have_splits_of_their_own_unless_it_is_fixed(graph: Graph) -> No
         assert torch.equal(fixed, drawn[0])
     assert not torch.equal(split_of(small(seed=1), graph, 0).test, drawn[0])
     assert int(drawn[0].sum()) == 300 - 150 - 75
+
+
+def partly_labelled(graph: Graph, hidden: torch.Tensor) -> Graph:
+    labels = torch.where(hidden, -1, graph.labels)
+    assert graph.features is not None
+    return make_graph("partly", graph.topology, graph.features, labels, graph.num_classes)
+
+
+def test_nodes_without_a_label_train_validate_and_test_nothing(graph: Graph) -> None:
+    hidden = torch.arange(300) % 3 == 0
+    partly = partly_labelled(graph, hidden)
+    configuration = Settings(dataset=partly, max_epochs=3, y_eps=math.inf).resolve()
+    assert configuration.graph.num_unlabelled == 100
+    for repeat in range(3):
+        split = split_of(configuration, partly, repeat)
+        assert torch.equal(split.train | split.val | split.test, ~hidden)
+        collected = collect_repeat(configuration, partly, split, repeat)
+        assert bool((collected.labels.classes[hidden] == -1).all())
+        assert bool((collected.labels.likelihood[:, hidden] == 1).all())
+        assert bool((collected.labels.estimate[:, hidden] == 0).all())
+        # They report their features as all nodes do.
+        assert collected.features is not None
+        assert collected.features.num_nodes == 300
+    row = run_repeats(configuration, partly, [0])[0]
+    # A share of the 50 labelled test nodes.
+    assert row["paper/test/acc"] * 50 / 100 == pytest.approx(round(row["paper/test/acc"] / 2))
+
+
+def test_a_graphs_own_masks_are_its_splits(graph: Graph) -> None:
+    own = tuple(split_of(small(seed=7), graph, repeat) for repeat in range(2))
+    assert graph.features is not None
+    masked = make_graph(
+        *("masked", graph.topology, graph.features, graph.labels, graph.num_classes),
+        splits=Splits(own=own),
+    )
+    configuration = Settings(dataset=masked, max_epochs=2).resolve()
+    assert configuration.identity != Settings(dataset=graph, max_epochs=2).resolve().identity
+    for repeat in range(4):
+        assert torch.equal(split_of(configuration, masked, repeat).val, own[repeat % 2].val)
+    fixed = dataclasses.replace(configuration, split="fixed")
+    assert torch.equal(split_of(fixed, masked, 3).val, own[0].val)
 
 
 def test_a_fixed_split_still_draws_noise_for_each_repeat(graph: Graph) -> None:

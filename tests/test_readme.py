@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from data.own_graph import own_graph, write_folder
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 DATA = ROOT.parent / "shared" / "data"
@@ -42,6 +44,7 @@ def workplace(tmp_path: Path) -> Path:
             path = tmp_path / found[1]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
+    write_folder(own_graph(), tmp_path / "my_graph")
     if DATA.is_dir():
         (tmp_path / "data").symlink_to(DATA)
     return tmp_path
@@ -74,6 +77,15 @@ def test_a_run_of_the_readme_works(command: str, workplace: Path) -> None:
     assert done.returncode == 0, done.stderr
     shown = "configurations" if "--dry-run" in words else "test acc"
     assert shown in done.stdout
+
+
+def test_an_own_graph_of_the_readme_is_predicted(workplace: Path) -> None:
+    (command,) = (c for c in commands() if "lpgnn.predict" in c)
+    done = run([sys.executable, *shlex.split(command)[1:], *SMALL], workplace)
+    assert done.returncode == 0, done.stderr
+    lines = (workplace / "predictions.csv").read_text().splitlines()
+    assert lines[0] == "node,predicted,p_east,p_north,p_south"
+    assert len(lines) == 121
 
 
 def test_the_experiment_of_the_readme_gives_its_table_and_figure(workplace: Path) -> None:

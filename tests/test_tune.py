@@ -17,6 +17,8 @@ from lpgnn.randomness import derive_generator
 from lpgnn.rows import RowStore
 from lpgnn.tune import (
     GRID,
+    QUICK_GRID,
+    QUICK_REPEATS,
     TUNING_SEED,
     Candidate,
     Search,
@@ -223,3 +225,28 @@ def test_blank_reports_stand_in_the_table_as_raw_ones(tmp_path: Path) -> None:
     assert main([*words, "max_epochs=2", "repeats=1", f"results_dir={tmp_path}"]) == 0
     table = load_table("tuned", tmp_path)
     assert list(table.training) == ["raw"]
+
+
+def test_quick_mode_searches_one_pair_of_budgets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*_own_dataset("false"), "x_eps=2", "max_epochs=2", f"results_dir={tmp_path}"]
+    assert main([*words, "--quick", "--workers", "1"]) == 0
+    rows = RowStore(tmp_path / "tuning").read("two_sided")
+    pairs = {(float(row["x_eps"]), float(row["y_eps"])) for row in rows}
+    assert pairs == {(1.0, 1.0), (2.0, 1.0)}  # rates at a private pair, steps at the one wanted
+    tried = math.prod(
+        len(QUICK_GRID[name]) for name in ("learning_rate", "weight_decay", "dropout")
+    )
+    steps = math.prod(len(QUICK_GRID[name]) for name in ("filter.steps", "learner.steps"))
+    assert len({row["id"] for row in rows}) == tried + steps
+    assert {row["repeat"] for row in rows} == {str(number) for number in range(QUICK_REPEATS)}
+    assert {(row["split"], row["seed"]) for row in rows} == {("collection", str(TUNING_SEED))}
+    best = load_table("tuned", tmp_path).look_up("two_sided", "raw", 2.0, 1.0, 4.0).values
+    assert best["x_steps"] in QUICK_GRID["filter.steps"]
+
+
+def test_the_quick_grid_is_part_of_the_whole_one() -> None:
+    assert {name: set(values) <= set(GRID[name]) for name, values in QUICK_GRID.items()} == (
+        dict.fromkeys(GRID, True)
+    )

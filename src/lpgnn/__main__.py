@@ -10,6 +10,7 @@ from lpgnn.errors import InputError, exit_code
 # Each verb is a module with ``main(arguments) -> int``, and one line of what it does.
 VERBS = {
     "run": ("lpgnn.run", "train: one run, a grid or an experiment"),
+    "predict": ("lpgnn.predict", "a trained model's class and probabilities for every node"),
     "tune": ("lpgnn.tune", "search hyper-parameters by private validation loss"),
     "report": ("lpgnn.report.__main__", "tables and figures from the rows of a results folder"),
     "status": ("lpgnn.status", "where the sweeps of a results folder stand"),

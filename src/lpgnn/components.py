@@ -54,13 +54,17 @@ class Component:
             cls.name = cls.__name__
 
     def options(self) -> dict[str, Any]:
-        """Every option with its value, in the order of the fields; 1 for a float is 1.0."""
+        """Every option with its value, in the order of the fields; 1 for a float is 1.0.
+
+        The field of an option that is a Python keyword ends in an underscore: class_.
+        """
         values = {}
         for f in dataclasses.fields(self):
             if f.name not in self.bound_fields:
                 value = getattr(self, f.name)
                 whole = isinstance(value, int) and not isinstance(value, bool)
-                values[f.name] = float(value) if whole and _is_float(f.type) else value
+                name = f.name.removesuffix("_")
+                values[name] = float(value) if whole and _is_float(f.type) else value
         return values
 
     @classmethod

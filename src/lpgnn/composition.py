@@ -26,7 +26,9 @@ GROUPS = (*KINDS, "experiment")
 # Keys that stand for x_eps and y_eps together: their sum, and the share of it that x_eps has.
 SPLIT_KEYS = _TOTAL, _SHARE = ("total_eps", "x_share")
 _INFINITE = ("inf", ".inf", "+inf")
-_FOLDERS = ("data_dir", "results_dir")
+_FOLDERS = ("data_dir", "results_dir", "dataset.path")
+# Values of these that Hydra's grammar reads: grids, interpolations, quoted text and lists.
+_AS_IT_IS = re.compile(r"[,$]|^['\"\[]|^(choice|glob|shuffle|sort)\(")
 _KNOWN = {f.name for f in fields(Settings)}
 
 
@@ -407,8 +409,9 @@ def quoted(key: str, value: str) -> str:
     """An override in Hydra's grammar, which has no folders like ~/ü and takes lists for grids."""
     if key == "save" and "," in value and not value.startswith("["):
         return f"{key}=[{value}]"
-    if key in _FOLDERS and value != "null" and not re.search(r"[,$]|^['\"\[]", value):
-        escaped = str(Path(value).expanduser() if value else value).replace("'", r"\'")
+    if key in _FOLDERS and value != "null" and not _AS_IT_IS.search(value):
+        plain = re.sub(r"\\([ ()\[\]{}:=])", r"\1", value)  # Hydra escapes the values of a grid
+        escaped = str(Path(plain).expanduser() if plain else plain).replace("'", r"\'")
         return f"{key}='{escaped}'"
     return f"{key}={value}"
 

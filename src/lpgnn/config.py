@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lpgnn.components import Component, construct, import_target
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TunedValues, conf_dir, load_table
-from lpgnn.rows import DEFAULT_METRICS
+from lpgnn.rows import DEFAULT_METRICS, OTHER_METRICS
 
 if TYPE_CHECKING:
     from lpgnn.data import Dataset, Graph, GraphFacts
@@ -131,7 +131,10 @@ class Settings:
             _one_of("save", name, OUTPUTS)
         if not isinstance(self.metrics, Mapping):
             raise InputError("metrics", self.metrics, "must map names to module.function")
-        _one_of("metric", self.metric, tuple(self.metrics))
+        if self.metric not in self.metrics and self.metric in OTHER_METRICS:
+            known = {**self.metrics, self.metric: OTHER_METRICS[self.metric]}
+            object.__setattr__(self, "metrics", known)
+        _one_of("metric", self.metric, tuple({**self.metrics, **OTHER_METRICS}))
         if self.time_limit not in (None, "auto"):
             allowed = "must be a number of seconds > 0, auto, or null for none"
             _positive("time_limit", self.time_limit, allowed)
@@ -362,6 +365,8 @@ class Configuration:
                     f"{kind}._target_": component.target,
                     f"{kind}.source": component.source,
                 }
+            elif component.name != type(component).name:  # no file in conf/ has that name
+                options |= {f"{kind}._target_": component.target, f"{kind}.name": component.name}
         return json.dumps(options, sort_keys=True, default=_plain)
 
     @cached_property
@@ -420,8 +425,10 @@ def _plain(value: Any) -> Any:
     raise InputError("option", repr(value), allowed)
 
 
-def configuration_of(row: Mapping[str, str], data_dir: Path) -> Configuration:
-    """The computation behind a row, rebuilt from its columns."""
+def configuration_of(
+    row: Mapping[str, Any], data_dir: Path, dataset: Dataset | None = None
+) -> Configuration:
+    """The computation behind a row, rebuilt from its columns; on another dataset, if given."""
     options: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
     for key, value in json.loads(row["options"]).items():
         kind, _, name = key.partition(".")
@@ -430,7 +437,9 @@ def configuration_of(row: Mapping[str, str], data_dir: Path) -> Configuration:
     parts: dict[str, Any] = {}
     for kind, own in options.items():
         name = row[kind]
-        if name != "none":
+        if kind == "dataset" and dataset is not None:
+            parts[kind] = dataset
+        elif name != "none":
             target = own.pop("_target_", None) or _named_component(kind, name).target
             found = import_target(f"{kind}._target_", target)
             is_class = isinstance(found, type) and issubclass(found, Component)
@@ -478,26 +487,30 @@ _built: dict[tuple[str, str], Any] = {}
 def _built_component(
     kind: str, base: type[Component], target: str, choice: Mapping[str, Any]
 ) -> Any:
-    from lpgnn.data import dataset_from_target
+    from lpgnn.data import dataset_from_target, renamed
 
     options = {str(key): value for key, value in choice.items() if key != "_target_"}
+    label = options.pop("name", None) if kind == "dataset" else None
     found = import_target(f"{kind}._target_", target)
     if not (isinstance(found, type) and issubclass(found, base)):
         if kind == "dataset":
-            return dataset_from_target(target, options)  # a function that loads a graph
+            named = {} if label is None else {"name": label}
+            return dataset_from_target(target, options | named)  # a function that loads a graph
         allowed = f"must be a subclass of {base.__module__.rpartition('.')[0]}.{base.__name__}"
         raise InputError(f"{kind}._target_", target, allowed)
     _check_dataclass(kind, found)
-    known_options = [f.name for f in fields(found) if f.name not in found.bound_fields]
+    names = {f.name.removesuffix("_"): f.name for f in fields(found)}
+    known_options = [option for option, name in names.items() if name not in found.bound_fields]
     for key, value in options.items():
         if key not in known_options:
             known = ", ".join(known_options) or "none"
             raise InputError(
                 f"{kind}.{key}", value, f"unknown option of {found.name}; known: {known}"
             )
-    built = construct(kind, found, options)  # a component's own checks say more than types do
-    _check_types(kind, found, options)
-    return built
+    values = {names[option]: value for option, value in options.items()}
+    built: Any = construct(kind, found, values)  # a component's own checks say more than types do
+    _check_types(kind, found, values)
+    return built if label is None else renamed(built, str(label))
 
 
 def _check_dataclass(kind: str, found: type) -> None:

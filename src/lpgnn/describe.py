@@ -30,8 +30,9 @@ def describe(configuration: Configuration, *, done: int, repeats: int) -> str:
     lines = {
         "graph": f"{c.dataset.name}: {g.num_nodes:,} nodes, {g.num_edges:,} edges, "
         f"{g.raw_num_features:,} features ({g.num_features:,} not constant), "
-        f"{g.num_classes} classes, average degree {g.average_degree:.2f}",
+        f"{g.num_classes} classes, average degree {g.average_degree:.2f}{_unlabelled(c)}",
         "features": _features(c),
+        **({"ranges": g.ranges} if c.feature is not None and c.feature.reads_features else {}),
         "labels": _labels(c),
         "total budget": _budget(c),
     }
@@ -48,7 +49,8 @@ def describe(configuration: Configuration, *, done: int, repeats: int) -> str:
     else:
         lines["model"] = f"none: {learner}"
     finished = f"{done} of {repeats} repeats done"
-    lines["identity"] = f"{c.identity} (seed {c.seed}, {c.split} split); {finished}"
+    split = f"split {g.splits}" + ("" if c.split == "random" else f", {c.split}")
+    lines["identity"] = f"{c.identity} (seed {c.seed}, {split}); {finished}"
     return "\n".join(f"{name:>13}  {text}" for name, text in lines.items())
 
 
@@ -66,6 +68,11 @@ def _short(component: Component) -> str:
 def _with_options(name: str, options: dict[str, object]) -> str:
     shown = ", ".join(f"{key}={value}" for key, value in options.items())
     return f"{name} ({shown})" if shown else name
+
+
+def _unlabelled(c: Configuration) -> str:
+    count = c.graph.num_unlabelled
+    return f", {count:,} nodes without a label" if count else ""
 
 
 def _features(c: Configuration) -> str:

@@ -7,16 +7,17 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from lpgnn.config import SCIENCE_VERSION, Configuration
 from lpgnn.data import Graph
-from lpgnn.data.splits import Split, random_split
+from lpgnn.data.splits import Split
 from lpgnn.errors import InputError, StorageError
 from lpgnn.kernels import Backend
 from lpgnn.learners import RULES, Outcome, Run, Server
@@ -166,7 +167,7 @@ def split_of(configuration: Configuration, graph: Graph, repeat: int) -> Split:
     """The split of a repeat: the same for every configuration of a seed."""
     drawn_for = repeat if configuration.split == "random" else 0
     generator = Streams(configuration.seed, drawn_for).generator("split")
-    return random_split(graph.num_nodes, generator=generator)
+    return graph.splits.draw(graph.labels >= 0, drawn_for, generator=generator)
 
 
 def collect_repeat(
@@ -201,21 +202,11 @@ def _run_batch(
         raise ValueError("runs of different kinds cannot train side by side")
     splits = [split_of(member, graph, repeat) for member, repeat in members]
     runs = [
-        Run(
-            collect_repeat(own, graph, split, repeat).reordered(prepared.topology, prepared.order),
-            Streams(own.seed, repeat).of_server(),
-            own.learning_rate,
-            own.weight_decay,
-            own.dropout,
-        )
+        run_of(own, repeat, collect_repeat(own, graph, split, repeat), prepared)
         for (own, repeat), split in zip(members, splits, strict=True)
     ]
-    server = Server(
-        prepared,
-        c.filter,
-        c.backbone,
-        c.max_epochs,
-        c.hidden_dim,
+    server = replace(
+        server_of(c, prepared),
         keep_probabilities=measures.keep_probabilities,
         keep_weights="weights" in measures.save,
         on_epoch=None if on_epoch is None else partial(on_epoch, len(runs)),
@@ -241,12 +232,50 @@ def _run_batch(
             on_unmeasured((own, repeat), error)
         rows.append(row | _provenance(seconds, prepared.backend))
         if measures.save and measures.store is not None:
-            _save(measures, measures.store.run_folder(own.identity, repeat), outcome)
+            folder = measures.store.run_folder(own.identity, repeat)
+            _save(measures, folder, outcome, own, repeat, graph)
     return rows
 
 
 def _note(failed: dict[str, InputError], error: InputError) -> None:
     failed.setdefault(error.setting, error)
+
+
+def run_of(
+    configuration: Configuration, repeat: int, collected: Collected, prepared: PreparedGraph
+) -> Run:
+    """The server's side of one repeat, in the node order of the prepared graph."""
+    return Run(
+        collected.reordered(prepared.topology, prepared.order),
+        Streams(configuration.seed, repeat).of_server(),
+        configuration.learning_rate,
+        configuration.weight_decay,
+        configuration.dropout,
+    )
+
+
+def server_of(configuration: Configuration, prepared: PreparedGraph) -> Server:
+    c = configuration
+    return Server(prepared, c.filter, c.backbone, c.max_epochs, c.hidden_dim)
+
+
+def probabilities_of(
+    configuration: Configuration,
+    collected: Collected,
+    repeat: int,
+    weights: Mapping[str, Tensor],
+    rule: str,
+    *,
+    device: str = "auto",
+    kernels: str = "auto",
+) -> Tensor:
+    """What trained weights say about every node of a collection.  -> [c, N]"""
+    prepared = PreparedGraph(collected.topology, Backend.choose(device, kernels))
+    run = run_of(configuration, repeat, collected, prepared)
+    with _numerics():
+        learner, server = configuration.learner, server_of(configuration, prepared)
+        found = learner.apply(dict(weights), run, server, rule)
+    return found[:, prepared.order.argsort().cpu()]
 
 
 def make_row(
@@ -313,21 +342,45 @@ def output_files(save: Iterable[str]) -> list[str]:
     return [*found, "history.csv"] if "history" in save else found
 
 
-def _save(measures: Measures, folder: Path, outcome: Outcome) -> None:
+def _save(
+    measures: Measures,
+    folder: Path,
+    outcome: Outcome,
+    configuration: Configuration,
+    repeat: int,
+    graph: Graph,
+) -> None:
     """Write what was asked for beside the rows, for each selection rule."""
     try:
-        _save_all(measures, folder, outcome)
+        _save_all(measures, folder, outcome, configuration, repeat, graph)
     except OSError as error:
         raise StorageError.of(folder, error) from None
 
 
-def _save_all(measures: Measures, folder: Path, outcome: Outcome) -> None:
+def _save_all(
+    measures: Measures,
+    folder: Path,
+    outcome: Outcome,
+    configuration: Configuration,
+    repeat: int,
+    graph: Graph,
+) -> None:
     if "history" in measures.save:
         save_history(folder / "history.csv", outcome.history)
     for rule, chosen in outcome.selected.items():
         if "predictions" in measures.save:
             path = folder / f"predictions-{rule}.csv"
             p = None if chosen.probabilities is None else chosen.probabilities.t()  # [N, c]
-            save_predictions(path, chosen.predictions, p)
+            save_predictions(path, chosen.predictions, p, graph.node_ids, graph.class_names)
         if "weights" in measures.save:
-            save_weights(folder / f"weights-{rule}.npz", chosen.weights)
+            origin = {
+                "configuration": configuration.columns(),
+                "repeat": repeat,
+                "rule": rule,
+                "epoch": chosen.epoch,
+                "class_names": graph.class_names,
+                "num_features": graph.feature_dim,
+                "num_classes": graph.num_classes,
+                "science": SCIENCE_VERSION,
+            }
+            save_weights(folder / f"weights-{rule}.npz", chosen.weights, origin)

@@ -47,6 +47,15 @@ GRID: dict[str, tuple[Any, ...]] = {
     "filter.steps": (0, 2, 4, 8, 16),
     "learner.steps": (0, 2, 4, 8, 16),
 }
+# What is worth a minute on a new graph, at one pair of budgets.
+QUICK_GRID: dict[str, tuple[Any, ...]] = {
+    "learning_rate": (1e-2, 1e-3),
+    "weight_decay": (1e-3, 0.0),
+    "dropout": (0.0, 0.5),
+    "filter.steps": (2, 4, 16),
+    "learner.steps": (0, 2, 8),
+}
+QUICK_REPEATS, REPEATS = 2, 3
 # The names of the steps in a table, and the options that they set.
 _STEPS = {"x_steps": "filter.steps", "y_steps": "learner.steps"}
 
@@ -212,25 +221,33 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     if launch is not None:
         allowed = "must be basic: a search runs on this machine"
         raise InputError("hydra/launcher", config.hydra.runtime.choices["hydra/launcher"], allowed)
-    overrides = [text for text in arguments if not text.startswith("+table=")]
+    overrides = [text for text in arguments if not text.startswith(("+table=", "+quick="))]
     table = Path(config.table).expanduser() if "table" in config else None
-    tune(overrides, table=table, hydra_overrides=config.hydra.overrides.hydra)
+    quick = config.get("quick", False)
+    if not isinstance(quick, bool):
+        raise InputError("quick", quick, "must be true or false")
+    tune(overrides, quick=quick, table=table, hydra_overrides=config.hydra.overrides.hydra)
 
 
 def tune(
     overrides: Sequence[str],
     *,
+    quick: bool = False,
     table: Path | None = None,
     hydra_overrides: Sequence[str] = (),
 ) -> Path:
-    """Search on one graph; returns the path of the table."""
+    """Search on one graph; returns the path of the table.
+
+    quick: one pair of budgets, fewer values and repeats
+    """
     given = {text.split("=", 1)[0].lstrip("+") for text in overrides}
     searched = {*GRID, "x_eps", "y_eps"}
+    repeats = QUICK_REPEATS if quick else REPEATS
     # What is searched is taken out of the settings, so that it stays open there.
     fixed = [text for text in overrides if text.split("=", 1)[0].lstrip("+") not in searched]
     fixed += [
         f"{name}={value}"
-        for name, value in (("repeats", 3), ("seed", TUNING_SEED), ("split", "collection"))
+        for name, value in (("repeats", repeats), ("seed", TUNING_SEED), ("split", "collection"))
         if name not in given
     ]
     points = expand(fixed, multirun=True, hydra_overrides=hydra_overrides)
@@ -251,11 +268,12 @@ def tune(
         found = (getattr(point.settings, kind) for point in narrowed)
         return tuple(dict.fromkeys(one[option] if option else one for one in found))
 
+    grid = QUICK_GRID if quick else GRID
     search = Search(
         base,
-        {name: values(name, default) for name, default in GRID.items()},
-        tuple(float(eps) for eps in values("x_eps", X_BUDGETS)),
-        tuple(float(eps) for eps in values("y_eps", Y_BUDGETS)),
+        {name: values(name, default) for name, default in grid.items()},
+        tuple(float(x) for x in values("x_eps", (base.x_eps,) if quick else X_BUDGETS)),
+        tuple(float(y) for y in values("y_eps", (base.y_eps,) if quick else Y_BUDGETS)),
     )
     _check_steps(search, narrowed, given)
     folder = base.results_path / "tuning"

@@ -13,6 +13,7 @@ import torch
 import yaml
 
 from lpgnn.components import Component
+from lpgnn.config import make_component
 from lpgnn.data import (
     BlockModel,
     Dataset,
@@ -83,8 +84,15 @@ def test_facts_are_counted_by_hand() -> None:
 
 def test_every_dataset_file_gives_the_defaults_of_its_class() -> None:
     paths = {path.stem: path for path in (conf_dir() / "dataset").glob("*.yaml")}
-    assert set(paths) == {"cora", "pubmed", "facebook", "lastfm", "sbm", "planted", "custom"}
+    paper = {"cora", "pubmed", "facebook", "lastfm"}
+    beyond = {"citeseer", "actor", "tolokers", "minesweeper", "chameleon", "squirrel"}
+    assert set(paths) == {*paper, *beyond, "sbm", "planted", "custom", "files", "pyg"}
     assert yaml.safe_load(paths.pop("custom").read_text()) == {"_target_": "???"}
+    for name, given in (("files", {"path": "x"}), ("pyg", {"class": "KarateClub"})):
+        options = yaml.safe_load(paths.pop(name).read_text())
+        dataset = make_component("dataset", {**options, **given, "ranges": "unit"})
+        expected = {key: value for key, value in options.items() if key != "_target_"}
+        assert dataset.options() == {**expected, **given, "ranges": "unit"}
     for name, path in paths.items():
         options = yaml.safe_load(path.read_text())
         target = options.pop("_target_")

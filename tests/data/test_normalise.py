@@ -1,6 +1,7 @@
 import hashlib
 import math
 import struct
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def dense_reference(raw: Tensor) -> Tensor:
 
 
 def test_columns_are_scaled_by_hand_computed_values() -> None:
-    scaled = normalise_features(CsrMatrix.from_dense(RAW))
+    scaled, _ = normalise_features(CsrMatrix.from_dense(RAW))
     expected = [
         [0.0, 0.0, 0.0, 0.0],
         [0.5, 0.25, 0.25, 1.0],
@@ -47,7 +48,7 @@ def test_sparse_agrees_with_dense_on_random_matrices() -> None:
     generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         raw = torch.randint(-2, 3, (6, 9), generator=generator).float()
-        scaled = normalise_features(CsrMatrix.from_dense(raw))
+        scaled, _ = normalise_features(CsrMatrix.from_dense(raw))
         torch.testing.assert_close(scaled.to_dense(), dense_reference(raw))
         for row in range(6):
             columns = scaled.indices[scaled.indptr[row] : scaled.indptr[row + 1]]
@@ -58,9 +59,9 @@ def test_stored_zeros_and_repetition_change_nothing() -> None:
     stored_zero = CsrMatrix.from_coo(
         torch.tensor([0, 0, 1]), torch.tensor([0, 1, 1]), torch.tensor([0.0, 2.0, 4.0]), (3, 2)
     )
-    once = normalise_features(stored_zero)
+    once, _ = normalise_features(stored_zero)
     assert once.to_dense().tolist() == [[0.5], [1.0], [0.0]]
-    twice = normalise_features(once)
+    twice, _ = normalise_features(once)
     assert torch.equal(once.values, twice.values)
     assert torch.equal(once.indices, twice.indices)
 
@@ -70,8 +71,80 @@ def test_large_zero_based_columns_stay_sparse() -> None:
     raw = CsrMatrix.from_coo(
         torch.tensor([5, 999_999]), torch.tensor([3, 99_999]), torch.ones(2), (10**6, 10**5)
     )
-    scaled = normalise_features(raw)
+    scaled, _ = normalise_features(raw)
     assert (scaled.shape, scaled.nnz) == ((10**6, 2), 2)
+
+
+def clamped_reference(raw: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, int]:
+    inside = raw.double().clamp(low, high)
+    return ((inside - low) / (high - low)).float(), int((inside != raw.double()).sum())
+
+
+def test_declared_ranges_keep_every_column_and_count_what_lies_outside() -> None:
+    scaled, ranges = normalise_features(CsrMatrix.from_dense(RAW), [0.0, 5.0])
+    expected, outside = clamped_reference(RAW, torch.zeros(6), torch.full((6,), 5.0))
+    assert torch.equal(scaled.to_dense(), expected)
+    # By hand: -1 of column 1, 6 and 9 of column 2, and all of columns 3 and 4.
+    assert (ranges.num_clamped, outside) == (11, 11)
+    assert (ranges.source, ranges.are_public) == ("declared", True)
+    assert ranges.low is not None
+    assert ranges.low.shape == (6,)
+    assert "[0, 5], declared; 11 values outside" in ranges.describe()
+
+
+def test_declared_ranges_agree_with_dense_clamping_on_random_matrices() -> None:
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(20):
+        raw = torch.randint(-3, 4, (6, 9), generator=generator).float()
+        low = torch.randint(-4, 2, (9,), generator=generator).double()
+        high = low + torch.randint(1, 5, (9,), generator=generator)
+        scaled, ranges = normalise_features(CsrMatrix.from_dense(raw), torch.stack([low, high], 1))
+        expected, outside = clamped_reference(raw, low, high)
+        assert torch.equal(scaled.to_dense(), expected)
+        assert ranges.num_clamped == outside
+        assert bool((scaled.values != 0).all())
+
+
+def test_a_value_at_its_bound_is_inside_in_any_precision() -> None:
+    raw = CsrMatrix.from_dense(torch.tensor([[0.1], [0.7]]))  # float32: above and below
+    scaled, ranges = normalise_features(raw, [0.1, 0.7])
+    assert ranges.num_clamped == 0
+    assert scaled.to_dense().flatten().tolist() == [0.0, 1.0]
+
+
+def test_declared_ranges_do_not_look_at_the_data() -> None:
+    """One node's value moves no other node's: nothing about the data is in the scaling."""
+    other = RAW.clone()
+    other[2] = 1000.0
+    one, two = (normalise_features(CsrMatrix.from_dense(x), "unit")[0] for x in (RAW, other))
+    rows = torch.tensor([0, 1, 3])
+    assert torch.equal(one.to_dense()[rows], two.to_dense()[rows])
+
+
+def test_the_ranges_of_the_data_are_recorded() -> None:
+    _, ranges = normalise_features(CsrMatrix.from_dense(RAW))
+    assert ranges.low is not None
+    assert ranges.high is not None
+    assert ranges.low.tolist() == [0, -1, 5, -4]
+    assert ranges.high.tolist() == [4, 3, 9, -2]
+    assert not ranges.are_public
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ("wide", "ranges=wide: must be unit"),
+        ([1.0, 1.0], r"ranges=\[1, 1\] of feature 0: low must be below high"),
+        ([0.0, math.inf], "both finite"),
+        ([0.0, 1.0, 2.0], "ranges="),
+        (["a", "b"], "ranges="),
+        ([[0.0, 1.0]] * 5, "ranges=5 pairs: there are 6 features"),
+        ([[0.0, 1.0]] * 5 + [[2.0, 1.0]], "of feature 5"),
+    ],
+)
+def test_bad_ranges_are_refused(choice: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        normalise_features(CsrMatrix.from_dense(RAW), choice)
 
 
 def test_features_without_a_varying_column_are_refused() -> None:
@@ -123,7 +196,8 @@ def test_graph_without_features_keeps_their_width() -> None:
     ("labels", "num_classes", "message"),
     [
         (torch.tensor([0, 1, 2, 0]), 2, r"labels=0\.\.2: must lie in 0\.\.1"),
-        (torch.tensor([0, -1, 1, 0]), 2, r"labels=-1\.\.1"),
+        (torch.tensor([0, -2, 1, 0]), 2, r"labels=-2\.\.1"),
+        (torch.full((4,), -1), 2, "labels=none: at least one node needs a label"),
         (torch.tensor([0, 1, 1]), 2, r"labels=shape \(3,\)"),
         (torch.tensor([0.0, 1.0, 1.0, 0.0]), 2, r"labels=torch\.float32"),
         (torch.zeros(4, dtype=torch.int64), 1, "num_classes=1"),

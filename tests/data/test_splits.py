@@ -2,7 +2,9 @@ import pytest
 import torch
 from scipy.stats import chi2
 
-from lpgnn.data.splits import random_split
+from lpgnn.data.graph import Topology
+from lpgnn.data.normalise import make_graph
+from lpgnn.data.splits import Split, Splits, random_split
 from lpgnn.errors import InputError
 
 ALPHA = 1e-6
@@ -64,3 +66,75 @@ def test_every_part_has_a_node() -> None:
 def test_ratios_must_sum_to_one(ratios: tuple[float, float, float]) -> None:
     with pytest.raises(InputError, match=r"split\.ratios="):
         random_split(100, generator=generator(0), ratios=ratios)
+
+
+LABELLED = torch.tensor([True, True, False, True, True, False, True, True, True, True])
+
+
+def masks(train: list[int], val: list[int], test: list[int], size: int = 10) -> Split:
+    found = []
+    for nodes in (train, val, test):
+        mask = torch.zeros(size, dtype=torch.bool)
+        mask[nodes] = True
+        found.append(mask)
+    return Split(*found)
+
+
+def test_unlabelled_nodes_are_in_no_part() -> None:
+    for seed in range(20):
+        split = Splits().draw(LABELLED, 0, generator=generator(seed))
+        assert torch.equal(split.train | split.val | split.test, LABELLED)
+        assert [int(part.sum()) for part in split.parts().values()] == [4, 2, 2]
+
+
+def test_where_all_are_labelled_the_split_is_the_plain_one() -> None:
+    plain = random_split(40, generator=generator(5))
+    drawn = Splits().draw(torch.ones(40, dtype=torch.bool), 3, generator=generator(5))
+    for one, other in zip(plain.parts().values(), drawn.parts().values(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_own_ratios_are_kept() -> None:
+    split = Splits((0.8, 0.1, 0.1)).draw(
+        torch.ones(50, dtype=torch.bool), 0, generator=generator(0)
+    )
+    assert [int(part.sum()) for part in split.parts().values()] == [40, 5, 5]
+
+
+def test_own_masks_are_taken_in_turn_without_their_unlabelled_nodes() -> None:
+    labels = torch.where(LABELLED, 1, -1)
+    two = Splits(own=(masks([0, 1, 2], [3, 4, 5], [6, 7]), masks([6], [7], [8, 9])))
+    splits = two.for_labels(labels)
+    first, second, third = (splits.draw(LABELLED, n, generator=generator(0)) for n in range(3))
+    assert first.train.nonzero().flatten().tolist() == [0, 1]
+    assert first.val.nonzero().flatten().tolist() == [3, 4]
+    assert second.test.nonzero().flatten().tolist() == [8, 9]
+    assert third is first
+    assert "2 splits in turn" in splits.describe()
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        (masks([0], [0, 1], [3]), "split=a node in two parts"),
+        (masks([0], [1], [1, 3]), "split=a node in two parts"),
+        (masks([0, 1], [2, 5], [3]), "split=no val node: needs a node with a label"),
+        (masks([0], [1], []), "split=no test node"),
+        (masks([0], [1], [2], size=9), r"split=train mask \(9,\)"),
+    ],
+)
+def test_bad_masks_are_refused(split: Split, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Splits(own=(split,)).for_labels(torch.where(LABELLED, 1, -1))
+
+
+def test_a_fingerprint_covers_masks_and_ratios() -> None:
+    own = Splits(own=(masks([0], [1], [3]),))
+    other = Splits(own=(masks([0], [3], [1]),))
+    topology = Topology.from_edges(10, torch.tensor([[0], [1]]))
+    labels = torch.arange(10) % 2
+    digests = {
+        make_graph("toy", topology, None, labels, 2, feature_dim=1, splits=splits).fingerprint
+        for splits in (None, Splits(), Splits((0.6, 0.2, 0.2)), own, other)
+    }
+    assert len(digests) == 4

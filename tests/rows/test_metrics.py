@@ -5,15 +5,23 @@ import numpy as np
 import pytest
 import torch
 
+from lpgnn.config import Settings
 from lpgnn.errors import InputError
 from lpgnn.rows import (
     DEFAULT_METRICS,
+    OTHER_METRICS,
     check_metrics,
     evaluate,
     metric_sources,
     recorded_source,
 )
-from lpgnn.rows.metrics import accuracy, balanced_accuracy, macro_f1, needs_probabilities
+from lpgnn.rows.metrics import (
+    accuracy,
+    balanced_accuracy,
+    macro_f1,
+    needs_probabilities,
+    roc_auc,
+)
 
 # Classes 0, 1, 2 of 3, 2, 1 nodes:  hits 2, 1, 0.
 LABELS = np.array([0, 0, 0, 1, 1, 2])
@@ -27,6 +35,42 @@ def test_hand_computed_values() -> None:
     assert macro_f1(LABELS, PREDICTIONS, None) == pytest.approx(expected, rel=1e-14)
     expected = 100 * (2 / 3 + 1 / 2 + 0) / 3
     assert balanced_accuracy(LABELS, PREDICTIONS, None) == pytest.approx(expected, rel=1e-14)
+
+
+def area_by_pairs(positive: list[float], negative: list[float]) -> float:
+    """P(p_v > p_u) + P(p_v = p_u) / 2 over all pairs."""
+    wins = [(p > q) + 0.5 * (p == q) for p in positive for q in negative]
+    return 100 * sum(wins) / len(wins)
+
+
+def test_roc_auc_by_hand() -> None:
+    labels = np.array([0, 0, 1, 1, 1])
+    p = np.array([0.1, 0.6, 0.6, 0.9, 0.2])
+    two = np.stack([1 - p, p], 1)
+    # Pairs: 0.6 beats 0.1 and ties 0.6; 0.9 beats both; 0.2 beats 0.1: 4.5 of 6.
+    assert roc_auc(labels, labels, two) == pytest.approx(75.0)
+    assert roc_auc(labels, labels, two) == pytest.approx(area_by_pairs([0.6, 0.9, 0.2], [0.1, 0.6]))
+    assert roc_auc(labels, labels, np.full((5, 2), 0.5)) == 50.0
+    assert math.isnan(roc_auc(np.ones(3, int), np.ones(3, int), two[:3]))
+    with pytest.raises(InputError, match=r"metrics\.roc_auc=.*needs the probabilities"):
+        evaluate(OTHER_METRICS, labels, labels, None, labels >= 0)
+
+
+def test_roc_auc_of_more_classes_is_the_mean_over_those_that_occur() -> None:
+    generator = np.random.default_rng(0)
+    p = generator.dirichlet(np.ones(4), size=30).round(2)
+    labels = generator.integers(0, 3, 30)  # the fourth class is absent
+    each = [area_by_pairs(p[labels == k, k].tolist(), p[labels != k, k].tolist()) for k in range(3)]
+    assert roc_auc(labels, labels, p) == pytest.approx(sum(each) / 3)
+
+
+def test_roc_auc_is_known_by_name_and_recorded_where_asked_for() -> None:
+    assert needs_probabilities({**DEFAULT_METRICS, **OTHER_METRICS})
+    assert metric_sources({**DEFAULT_METRICS, **OTHER_METRICS}) == {}
+    settings = Settings(metric="roc_auc")
+    assert settings.metrics == {**DEFAULT_METRICS, **OTHER_METRICS}
+    assert Settings().metrics == DEFAULT_METRICS
+    assert settings.resolve().identity == Settings().resolve().identity
 
 
 def test_classes_that_are_predicted_but_absent() -> None:

@@ -1,4 +1,7 @@
-"""Parsed graphs kept as npz, rebuilt whenever they cannot be trusted."""
+"""Parsed graphs kept as npz, rebuilt whenever they cannot be trusted.
+
+Of published graphs: scaled by the ranges of their data, split at random, without names.
+"""
 
 import hashlib
 import io
@@ -13,11 +16,12 @@ import numpy as np
 import torch
 
 from lpgnn.data.graph import Graph, Topology
+from lpgnn.data.ranges import Ranges
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.files import write_atomically
 
 # Raise it when parsing, normalising or the layout below changes: older files are then rebuilt.
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 _logger = logging.getLogger("lpgnn")
 
@@ -100,6 +104,9 @@ def _to_arrays(graph: Graph, key: str) -> dict[str, Any]:
         arrays["feature_indptr"] = graph.features.indptr.numpy()
         arrays["feature_indices"] = graph.features.indices.numpy()
         arrays["feature_values"] = graph.features.values.numpy()
+    for end in ("low", "high"):
+        if (bounds := getattr(graph.ranges, end)) is not None:
+            arrays[end] = bounds.numpy()
     return arrays
 
 
@@ -132,6 +139,7 @@ def _from_arrays(arrays: Any, key: str) -> Graph:
         num_classes,
         feature_dim,
         header["raw_feature_dim"],
+        Ranges("data", *((tensor("low"), tensor("high")) if "low" in arrays else ())),
     )
     if graph.fingerprint != header["fingerprint"]:
         raise ValueError(f"fingerprint {graph.fingerprint}, written as {header['fingerprint']}")

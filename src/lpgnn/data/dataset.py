@@ -1,5 +1,6 @@
 """Datasets: components that give a clean graph, be it from files, a function or memory."""
 
+import dataclasses
 import inspect
 import re
 import sys
@@ -11,6 +12,8 @@ from typing import Any, ClassVar
 
 from lpgnn.components import Component, construct, import_target, source_digest
 from lpgnn.data.graph import Graph
+from lpgnn.data.ranges import Ranges
+from lpgnn.data.splits import Splits
 from lpgnn.errors import InputError
 
 TARGET_SETTING = "dataset._target_"
@@ -26,6 +29,9 @@ class GraphFacts:
     num_features: int  # without constant columns
     raw_num_features: int
     num_classes: int
+    num_unlabelled: int = 0
+    ranges: str = Ranges().describe()  # how features came to lie in [0, 1]
+    splits: str = Splits().describe()
 
     @property
     def num_edges(self) -> int:
@@ -45,6 +51,9 @@ def graph_facts(graph: Graph) -> GraphFacts:
         graph.feature_dim,
         graph.raw_feature_dim,
         graph.num_classes,
+        int((graph.labels < 0).sum()),
+        graph.ranges.describe(),
+        graph.splits.describe(),
     )
 
 
@@ -133,7 +142,7 @@ class FunctionDataset(Dataset):
         if not isinstance(graph, Graph):
             allowed = (
                 f"must return a lpgnn.Graph, not {type(graph).__name__}; "
-                "lpgnn.data.graph_from_pyg makes one from PyTorch Geometric's Data"
+                "lpgnn.Graph.from_pyg makes one from PyTorch Geometric's Data"
             )
             raise InputError(TARGET_SETTING, self.function, allowed)
         return graph
@@ -186,6 +195,14 @@ class InMemory(Dataset):
         return super().identity | {"fingerprint": self.fingerprint}
 
 
+def renamed(dataset: Dataset, name: str) -> Dataset:
+    """The dataset under another name: two graphs of one class need two."""
+    _check_name(name)
+    twin = dataclasses.replace(dataset)
+    object.__setattr__(twin, "name", name)
+    return twin
+
+
 def dataset_from_target(target: str, options: Mapping[str, Any]) -> Dataset:
     """Build the dataset behind ``_target_``: a Dataset's class, or a function that loads a graph.
 
@@ -196,10 +213,7 @@ def dataset_from_target(target: str, options: Mapping[str, Any]) -> Dataset:
     label = arguments.pop("name", None)
     if inspect.isclass(found) and issubclass(found, Dataset):
         dataset = construct("dataset", found, arguments)
-        if label is not None:  # two graphs of one class need two names
-            object.__setattr__(dataset, "name", str(label))
-            _check_name(dataset.name)
-        return dataset
+        return dataset if label is None else renamed(dataset, str(label))
     return FunctionDataset(
         target, tuple(sorted(arguments.items())), "" if label is None else str(label)
     )

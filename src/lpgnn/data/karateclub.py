@@ -76,6 +76,9 @@ class TableLayout:
         ids, targets = torch.from_numpy(table.T.astype(np.int64))
         if ids.numel() != self.num_nodes or ids.unique().numel() != self.num_nodes:
             raise InputError("data_dir", path, f"each of {self.num_nodes} ids must occur once")
+        if int(targets.min()) < 0:  # elsewhere -1 is a node without a label
+            found = f"{int(targets.min())}..{int(targets.max())} in {path}"
+            raise InputError("labels", found, "must be whole numbers >= 0")
         labels = torch.empty_like(targets)
         labels[ids] = targets
         return labels

@@ -1,61 +1,97 @@
 """From raw features to the clean graph: scaling, validation and the content fingerprint."""
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from lpgnn.data.graph import Graph, Topology
+from lpgnn.data.ranges import RangeChoice, Ranges, declared_ranges
 from lpgnn.data.sparse import CsrMatrix
+from lpgnn.data.splits import Splits
 from lpgnn.errors import InputError
 
 
-def normalise_features(raw: CsrMatrix) -> CsrMatrix:
-    """Scale every column to [0, 1] and drop the constant ones.
+def normalise_features(
+    raw: CsrMatrix, choice: RangeChoice = "data", names: Sequence[str] | None = None
+) -> tuple[CsrMatrix, Ranges]:
+    """Scale every column to [0, 1] by its range; say by which.
 
-    x'_vj = (x_vj - min_j) / (max_j - min_j), where entries that are not stored count as zeros.
-    Only columns with a negative minimum fill up; zeros are never stored, so that equal matrices
-    have equal storage.   [N, d_raw] -> [N, d]
+    x'_vj = (clamp(x_vj, low_j, high_j) - low_j) / (high_j - low_j)
+
+    Entries that are not stored count as zeros.  By the ranges of the data nothing is clamped and
+    constant columns are dropped; by declared ones every column is kept, because which ones vary
+    is private.   names: of the columns, where ranges are given by them.   [N, d_raw] -> [N, d]
+    """
+    declared = declared_ranges(choice, raw.shape[1], names)
+    if declared is None:
+        low, high = _extremes(raw)
+        kept = high > low
+        if not bool(kept.any()):
+            found = f"{raw.shape[1]} columns"
+            raise InputError("features", found, "at least one column must vary")
+        scaled, _ = _scaled(raw, low, high, kept)
+        return scaled, Ranges("data", low[kept], high[kept])
+    assert declared.low is not None
+    assert declared.high is not None
+    # A bound is compared in the precision of the values: 0.1 as float32 lies above 0.1.
+    low, high = (end.to(raw.values.dtype).double() for end in (declared.low, declared.high))
+    scaled, clamped = _scaled(raw, low, high, torch.ones(raw.shape[1], dtype=torch.bool))
+    return scaled, replace(declared, num_clamped=clamped)
+
+
+def _extremes(raw: CsrMatrix) -> tuple[Tensor, Tensor]:
+    """Minimum and maximum of every column, in float64.  -> [d_raw], [d_raw]"""
+    columns, values = raw.indices, raw.values.double()
+    # A column with a gap starts from the zero of that gap, a full one from its own values.
+    has_gap = torch.bincount(columns, minlength=raw.shape[1]) < raw.shape[0]
+    low = torch.where(has_gap, 0.0, torch.inf).double()
+    low = low.scatter_reduce(0, columns, values, "amin")
+    high = torch.where(has_gap, 0.0, -torch.inf).double()
+    return low, high.scatter_reduce(0, columns, values, "amax")
+
+
+def _scaled(raw: CsrMatrix, low: Tensor, high: Tensor, kept: Tensor) -> tuple[CsrMatrix, int]:
+    """The kept columns in [0, 1], and how many values lay outside.
+
+    Only columns whose zeros become positive fill up; zeros are never stored, so that equal matrices
+    have equal storage.   low, high, kept: [d_raw]
     """
     num_rows, num_columns = raw.shape
     rows, columns, values = raw.row_indices(), raw.indices, raw.values.double()
     stored = torch.bincount(columns, minlength=num_columns)
-    # A column with a gap starts from the zero of that gap, a full one from its own values.
-    has_gap = stored < num_rows
-    low = torch.where(has_gap, 0.0, torch.inf).double()
-    low = low.scatter_reduce(0, columns, values, "amin")  # [d_raw]
-    high = torch.where(has_gap, 0.0, -torch.inf).double()
-    high = high.scatter_reduce(0, columns, values, "amax")  # [d_raw]
-
-    kept = high > low
-    d = int(kept.sum())
-    if d == 0:
-        raise InputError("features", f"{num_columns} columns", "at least one column must vary")
-    new_column = kept.cumsum(0) - 1  # [d_raw]
     scale = high - low
 
     entry_kept = kept[columns]
     rows, columns, values = rows[entry_kept], columns[entry_kept], values[entry_kept]
-    scaled = ((values - low[columns]) / scale[columns]).float()
+    inside = values.clamp(low[columns], high[columns])
+    clamped = int((inside != values).sum())
+    scaled = ((inside - low[columns]) / scale[columns]).float()
 
-    filled = kept & has_gap & (low < 0)  # zeros of these columns become positive
+    zero = torch.zeros(()).double().clamp(low, high)  # what a zero counts as, column by column
+    clamped += int(((zero != 0) * (num_rows - stored))[kept].sum())
+    filled = kept & (stored < num_rows) & (zero > low)
     if bool(filled.any()):
         block_column = filled.cumsum(0) - 1
-        block = (-low / scale)[filled].float().repeat(num_rows, 1)  # [N, filled]
-        inside = filled[columns]
-        block[rows[inside], block_column[columns[inside]]] = scaled[inside]
+        block = ((zero - low) / scale)[filled].float().repeat(num_rows, 1)  # [N, filled]
+        in_block = filled[columns]
+        block[rows[in_block], block_column[columns[in_block]]] = scaled[in_block]
         block_rows, block_columns = block.nonzero(as_tuple=True)
-        rows = torch.cat([rows[~inside], block_rows])
-        columns = torch.cat([columns[~inside], filled.nonzero().flatten()[block_columns]])
-        scaled = torch.cat([scaled[~inside], block[block_rows, block_columns]])
+        rows = torch.cat([rows[~in_block], block_rows])
+        columns = torch.cat([columns[~in_block], filled.nonzero().flatten()[block_columns]])
+        scaled = torch.cat([scaled[~in_block], block[block_rows, block_columns]])
         order = (rows * num_columns + columns).argsort()
         rows, columns, scaled = rows[order], columns[order], scaled[order]
 
     nonzero = scaled != 0
     indptr = torch.zeros(num_rows + 1, dtype=torch.int64)
     indptr[1:] = torch.bincount(rows[nonzero], minlength=num_rows).cumsum(0)
-    return CsrMatrix(indptr, new_column[columns[nonzero]], scaled[nonzero], (num_rows, d))
+    new_column = kept.cumsum(0) - 1  # [d_raw]
+    shape = (num_rows, int(kept.sum()))
+    return CsrMatrix(indptr, new_column[columns[nonzero]], scaled[nonzero], shape), clamped
 
 
 def make_graph(
@@ -65,23 +101,46 @@ def make_graph(
     labels: Tensor,
     num_classes: int,
     feature_dim: int | None = None,
+    *,
+    ranges: RangeChoice = "data",
+    splits: Splits | None = None,
+    node_ids: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    feature_names: Sequence[str] | None = None,
 ) -> Graph:
     """Validate what a loader read, scale the features, and make a graph of it.
 
-    labels: [N] integers; ``feature_dim`` is needed, and used, only where there are no features.
+    labels: [N] integers, -1 where a node has none; ``feature_dim`` is needed, and used, only where
+    there are no features.
     """
     _check_topology(topology)
     _check_labels(labels, num_classes, topology.num_nodes)
+    _check_names("node_ids", node_ids, topology.num_nodes)
+    _check_names("class_names", class_names, num_classes)
     labels = labels.to(torch.int64)
+    used = Ranges()
     if raw_features is None:
         if feature_dim is None or feature_dim < 1:
             raise InputError("feature_dim", feature_dim, "at least 1 where there are no features")
         features, d, raw_d = None, feature_dim, feature_dim
     else:
         _check_features(raw_features, topology.num_nodes)
-        features = normalise_features(raw_features)
+        features, used = normalise_features(raw_features, ranges, feature_names)
         d, raw_d = features.shape[1], raw_features.shape[1]
-    return Graph(name, topology, features, labels, num_classes, d, raw_d)
+    splits = (splits or Splits()).for_labels(labels)
+    return Graph(
+        name,
+        topology,
+        features,
+        labels,
+        num_classes,
+        d,
+        raw_d,
+        used,
+        splits,
+        None if node_ids is None else tuple(node_ids),
+        None if class_names is None else tuple(class_names),
+    )
 
 
 def fingerprint(
@@ -90,6 +149,7 @@ def fingerprint(
     labels: Tensor,
     num_classes: int,
     feature_dim: int,
+    splits: Splits | None = None,
 ) -> str:
     """Hash the content: 16 hex digits of SHA-256 over little-endian bytes, alike on any machine."""
     sizes = [topology.num_nodes, topology.num_entries, num_classes, feature_dim]
@@ -97,6 +157,8 @@ def fingerprint(
     parts.append((labels, "<i8"))
     if features is not None:
         parts += _matrix_parts(features)
+    if splits is not None:
+        parts += splits.content()
     return _hash(parts)
 
 
@@ -136,9 +198,16 @@ def _check_labels(labels: Tensor, num_classes: int, num_nodes: int) -> None:
         )
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
         raise InputError("labels", labels.dtype, "must be integers")
-    if not 0 <= labels.min() <= labels.max() < num_classes:
+    if not -1 <= labels.min() <= labels.max() < num_classes:
         found = f"{int(labels.min())}..{int(labels.max())}"
-        raise InputError("labels", found, f"must lie in 0..{num_classes - 1}")
+        raise InputError("labels", found, f"must lie in 0..{num_classes - 1}, or be -1 for none")
+    if int(labels.max()) < 0:
+        raise InputError("labels", "none", "at least one node needs a label")
+
+
+def _check_names(setting: str, names: Sequence[str] | None, count: int) -> None:
+    if names is not None and (len(names) != count or len(set(names)) != count):
+        raise InputError(setting, f"{len(names)} names", f"must be {count} different ones")
 
 
 def _check_features(raw: CsrMatrix, num_nodes: int) -> None:

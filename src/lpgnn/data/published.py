@@ -42,7 +42,8 @@ class PublishedDataset(Dataset):
 
     bound_fields: ClassVar[tuple[str, ...]] = ("download",)
     raw_source: ClassVar[RawSource]
-    forms: ClassVar[tuple[RawForm, ...]]  # the first complete one is read
+    forms: ClassVar[tuple[RawForm, ...]] = ()
+    cached: ClassVar[bool] = True  # whether reading takes long enough to keep the result
 
     def __post_init__(self) -> None:
         if not isinstance(self.download, bool):
@@ -53,16 +54,21 @@ class PublishedDataset(Dataset):
     def facts(self) -> GraphFacts:
         """The facts of the published graph."""
 
+    def raw_forms(self) -> tuple[RawForm, ...]:
+        """What the graph can be read from; the first complete form is."""
+        return self.forms
+
     def load(self, data_dir: Path) -> Graph:
         """Load the graph, downloading what is missing; refuse any but the published one."""
         raw_dir = self.raw_dir(data_dir)
         if self.will_fetch(data_dir):
             self.raw_source.fetch(raw_dir)
-        for form in self.forms:
+        for form in self.raw_forms():
             files = form.present_files(raw_dir)
             if files is not None:
                 read = partial(form.read, raw_dir)
-                graph = load_or_build(self._cache_path(data_dir), files, read)
+                cache = self._cache_path(data_dir)
+                graph = load_or_build(cache, files, read) if self.cached else read()
                 if not self.is_published(graph):
                     allowed = (
                         f"{raw_dir} does not hold the published {self.title}: fingerprint "

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lpgnn.components import Component
+from lpgnn.errors import InputError
 from lpgnn.models import Backbone, Network, Shape, Weights
 from lpgnn.privacy import Collected
 from lpgnn.propagation import Filter, PreparedGraph, PropagatedFeatures
@@ -118,6 +119,17 @@ class Learner(Component, ABC):
     @abstractmethod
     def fit(self, runs: Sequence[Run], server: Server) -> list[Outcome]:
         """Learn the runs side by side; nothing that one run does reaches another."""
+
+    def apply(self, weights: Weights, run: Run, server: Server, rule: str) -> Tensor:
+        """Probabilities of all nodes from weights that a rule chose.  -> [c, N]
+
+        A learner without weights learns again from the same reports.
+        """
+        again = replace(server, keep_probabilities=True, on_epoch=None)
+        found = self.fit([run], again)[0].selected[rule].probabilities
+        if found is None:
+            raise InputError("learner", self.name, "gives no probabilities")
+        return found
 
     def canonical(self, *, labels_are_exact: bool) -> "Learner":
         """The simplest learner that computes the same, so that one computation has one name."""

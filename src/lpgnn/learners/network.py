@@ -126,6 +126,22 @@ class NetworkLearner(Learner):
                 server.on_epoch()
         return best, EpochMetrics.curves(history)
 
+    def apply(self, weights: Weights, run: Run, server: Server, rule: str) -> Tensor:
+        network = server.network([run])
+        drawn = network.initial_weights(generator=torch.Generator())
+        shapes = {name: tuple(weight.shape) for name, weight in drawn.items()}
+        if {name: tuple(weight.shape) for name, weight in weights.items()} != shapes:
+            raise InputError("weights", ", ".join(weights) or "none", f"must be {shapes}")
+        one = {name: weight[None].to(server.device) for name, weight in weights.items()}
+        with torch.no_grad():
+            hidden = network.hidden(one, server.features([run]))
+            logits = _plus(network.logits(one, hidden, None), self.prior([run], server))
+            p = logits[0].softmax(0)
+            if self.finishes:
+                p = self.finish(p, run, server)
+                p = p / p.sum(0)
+            return p.cpu()
+
     def _selected(self, index: int, run: Run, server: Server, best: BestEpoch) -> Selected:
         """Take one run out of the batch and bring it to the host."""
         state = {key: tensor[index] for key, tensor in best.state.items()}

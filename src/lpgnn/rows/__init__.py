@@ -4,11 +4,13 @@ from lpgnn.files import write_atomically as write_atomically
 from lpgnn.rows.compaction import Compacted as Compacted
 from lpgnn.rows.frame import results as results
 from lpgnn.rows.metrics import DEFAULT_METRICS as DEFAULT_METRICS
+from lpgnn.rows.metrics import OTHER_METRICS as OTHER_METRICS
 from lpgnn.rows.metrics import check_metrics as check_metrics
 from lpgnn.rows.metrics import evaluate as evaluate
 from lpgnn.rows.metrics import metric_sources as metric_sources
 from lpgnn.rows.metrics import needs_probabilities as needs_probabilities
 from lpgnn.rows.metrics import recorded_source as recorded_source
+from lpgnn.rows.outputs import load_weights as load_weights
 from lpgnn.rows.outputs import save_history as save_history
 from lpgnn.rows.outputs import save_predictions as save_predictions
 from lpgnn.rows.outputs import save_weights as save_weights

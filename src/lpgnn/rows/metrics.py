@@ -26,6 +26,9 @@ DEFAULT_METRICS = {
     "balanced_acc": "lpgnn.rows.metrics.balanced_accuracy",
 }
 
+# Known by name, but recorded only where asked for: they need the probabilities.
+OTHER_METRICS = {"roc_auc": "lpgnn.rows.metrics.roc_auc"}
+
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")  # becomes part of a column's name
 
 
@@ -65,6 +68,27 @@ def balanced_accuracy(
     # The same as sklearn's balanced_accuracy_score, which warns if another class is predicted.
     classes = np.unique(labels)
     return 100.0 * float(recall_score(labels, predictions, labels=classes, average="macro"))
+
+
+def roc_auc(labels: "Labels", predictions: "Labels", probabilities: "Probabilities") -> float:
+    """The area under the ROC curve, in per cent: 50 for scores that know nothing.
+
+    P(p_v > p_u) + P(p_v = p_u) / 2 for a random node v of a class and a random u outside it; with
+    more than two classes the mean over those that occur (one against the rest).  NaN where only one
+    class occurs.
+    """
+    import numpy as np
+    from sklearn.metrics import roc_auc_score
+
+    if probabilities is None:
+        raise ValueError("needs the probabilities")
+    classes = np.unique(labels)
+    if classes.size < 2:
+        return float("nan")
+    if probabilities.shape[1] == 2:
+        classes = np.array([1])
+    areas = [roc_auc_score(labels == k, probabilities[:, k]) for k in classes]
+    return 100.0 * float(np.mean(areas))
 
 
 def evaluate(
@@ -115,7 +139,7 @@ def metric_sources(metrics: Mapping[str, str]) -> dict[str, str]:
     return {
         name: f"{target} {target_digest(target)}".rstrip()
         for name, target in metrics.items()
-        if target != DEFAULT_METRICS.get(name)
+        if target != (DEFAULT_METRICS | OTHER_METRICS).get(name)
     }
 
 

@@ -1,43 +1,82 @@
 """What a run keeps beside its row: predictions, weights and per-epoch curves."""
 
+import csv
 import io
+import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from lpgnn.errors import InputError
 from lpgnn.files import write_atomically
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+_ORIGIN = "origin.json"  # no weight has a dot and that ending
 
-def save_predictions(path: Path, predictions: "Tensor", probabilities: "Tensor | None") -> None:
-    """Write ``node,predicted,p_0,...``, a line for each node.  [N], [N, c]
 
-    Floats are written with the digits that give them back exactly.
+def save_predictions(
+    path: Path,
+    predictions: "Tensor",
+    probabilities: "Tensor | None",
+    node_ids: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> None:
+    """Write ``node,predicted,p_<class>,...``, a line for each node.  [N], [N, c]
+
+    Nodes and classes go by their names, or by number where they have none.  Floats are written
+    with the digits that give them back exactly.
     """
-    lines = [str(label) for label in predictions.tolist()]
-    header = "node,predicted"
+    predicted = [str(k) if class_names is None else class_names[k] for k in predictions.tolist()]
+    nodes = node_ids or [str(node) for node in range(len(predicted))]
+    header, columns = ["node", "predicted"], [nodes, predicted]
     if probabilities is not None:
-        header += "".join(f",p_{number}" for number in range(probabilities.shape[1]))
-        texts = probabilities.detach().cpu().numpy().astype(str)
-        lines = [",".join([label, *text]) for label, text in zip(lines, texts, strict=True)]
-    body = "".join(f"{node},{line}\n" for node, line in enumerate(lines))
-    write_atomically(path, f"{header}\n{body}")
+        names = class_names or [str(k) for k in range(probabilities.shape[1])]
+        header += [f"p_{name}" for name in names]
+        columns += list(probabilities.detach().cpu().numpy().astype(str).T)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(zip(*columns, strict=True))
+    write_atomically(path, text.getvalue())
 
 
-def save_weights(path: Path, weights: "Mapping[str, Tensor]") -> None:
-    """Write tensors as an npz file, which ``numpy.load`` reads without pickle."""
+def save_weights(path: Path, weights: "Mapping[str, Tensor]", origin: Mapping[str, Any]) -> None:
+    """Write tensors, and what they belong to, as an npz file: it is read without pickle.
+
+    origin: plain values, kept as JSON
+    """
     import numpy as np
 
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, weight in weights.items():
+        arrays = {name: weight.detach().cpu().contiguous() for name, weight in weights.items()}
+        for name, values in arrays.items():
             with archive.open(f"{name}.npy", "w") as file:
-                values = weight.detach().cpu().contiguous().numpy()
-                np.lib.format.write_array(file, values, allow_pickle=False)
+                np.lib.format.write_array(file, values.numpy(), allow_pickle=False)
+        with archive.open(f"{_ORIGIN}.npy", "w") as file:
+            np.lib.format.write_array(file, np.array(json.dumps(origin)), allow_pickle=False)
     write_atomically(path, content.getvalue())
+
+
+def load_weights(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+    """The tensors and the origin that ``save_weights`` wrote."""
+    import numpy as np
+    import torch
+
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            origin = json.loads(str(arrays[_ORIGIN]))
+            names = [name for name in arrays.files if name != _ORIGIN]
+            weights = {name: torch.from_numpy(arrays[name]) for name in names}
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise InputError("model", path, f"must be a file of save=weights ({reason})") from None
+    if not isinstance(origin, dict):
+        raise InputError("model", path, "must be a file of save=weights")
+    return weights, origin
 
 
 def save_history(path: Path, history: "Mapping[str, Tensor]") -> None:
