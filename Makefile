@@ -15,7 +15,7 @@ PAPER = mechanisms,features,denoising,kprop,budgets
 BEYOND = conditioned_mechanisms,conditioned_features,conditioned_denoising,learners,value_of_features,equal_labels
 PLACES = data_dir=$(DATA_DIR) results_dir=$(RESULTS_DIR)
 
-.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper information report torture cluster-test clean
+.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper information report audit real-users torture cluster-test clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -69,6 +69,12 @@ information: $(READY) ## Measure how many reported bits depend on the features
 
 report: $(READY) ## Rebuild tables, figures and page from the rows
 	$(RUN) -m lpgnn.report $(PLACES)
+
+audit: $(READY) ## Try to refute the budget of every mechanism; results/audit.csv
+	$(RUN) -m lpgnn.audit --all results_dir=$(RESULTS_DIR)
+
+real-users: $(READY) ## 300 client processes, one collector, one training, predictions and a picture
+	$(RUN) scripts/real_users.py --results-dir $(RESULTS_DIR)
 
 torture: $(READY) ## Faults, 300 kills of the store, 100 of sweeps, growth to 200,000 rows (results/faults; PARTS=)
 	nice -n 10 $(RUN) scripts/torture $(PARTS) --data-dir $(DATA_DIR)

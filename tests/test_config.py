@@ -181,7 +181,8 @@ def test_the_rules_of_selection_are_those_of_the_learners() -> None:
 
 def test_every_field_is_science_or_is_not() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
-    assert fields == {*SCIENCE, *NOT_SCIENCE, "hparams"}
+    # tests/wire: reports and labels stand for a dataset and what it prescribes.
+    assert fields == {*SCIENCE, *NOT_SCIENCE, "hparams", "reports", "labels"}
     assert not set(SCIENCE) & set(NOT_SCIENCE)
 
 

@@ -66,7 +66,10 @@ def test_the_readme_has_what_is_tested() -> None:
     assert len(python_blocks()) == 1
 
 
-@pytest.mark.parametrize("command", [c for c in commands() if "lpgnn.run" in c and "mine" not in c])
+ALONE = [c for c in commands() if "lpgnn.run" in c and "mine" not in c and "reports=" not in c]
+
+
+@pytest.mark.parametrize("command", ALONE)
 def test_a_run_of_the_readme_works(command: str, workplace: Path) -> None:
     if needs_data(command):
         pytest.skip("the graph's files are not here")
@@ -95,6 +98,27 @@ def test_the_experiment_of_the_readme_gives_its_table_and_figure(workplace: Path
         assert done.returncode == 0, done.stderr
     for name in ("tables/mine.csv", "tables/mine.md", "tables/mine.tex", "figures/mine.png"):
         assert (workplace / "results" / name).is_file(), name
+
+
+def test_users_of_the_readme_send_and_a_run_learns(workplace: Path) -> None:
+    steps = [c for c in commands() if "sent" in c]
+    assert [next(w for w in c.split() if w.startswith("lpgnn")) for c in steps] == [
+        *("lpgnn.simulate", "lpgnn.collect", "lpgnn.run"),
+    ]
+    if needs_data(" ".join(steps)):
+        pytest.skip("the graph's files are not here")
+    for command in steps:
+        small = SMALL if "lpgnn.run" in command else ()
+        done = run([sys.executable, *shlex.split(command)[1:], *small], workplace)
+        assert done.returncode == 0, done.stderr
+    assert "test acc" in done.stdout
+
+
+@pytest.mark.parametrize("command", [c for c in commands() if "lpgnn.audit" in c])
+def test_an_audit_of_the_readme_holds(command: str, workplace: Path) -> None:
+    done = run([sys.executable, *shlex.split(command)[1:], "draws=4000"], workplace)
+    assert done.returncode == 0, done.stderr
+    assert "verdict  holds" in done.stdout
 
 
 def test_the_notebook_code_of_the_readme_runs(workplace: Path) -> None:

@@ -1,7 +1,8 @@
 """lpgnn: a workbench for locally private graph neural networks.
 
 Everything here works without Hydra: load a graph, describe a run, train it, look at its rows.
-Names are imported at their first use, so that commands that compute nothing start without torch.
+Names are imported at their first use, so that commands that compute nothing start without torch,
+and ``lpgnn.client`` needs the standard library only.
 """
 
 from importlib import import_module

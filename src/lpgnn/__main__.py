@@ -15,6 +15,10 @@ VERBS = {
     "report": ("lpgnn.report.__main__", "tables and figures from the rows of a results folder"),
     "status": ("lpgnn.status", "where the sweeps of a results folder stand"),
     "information": ("lpgnn.information", "how much reports tell of features and classes"),
+    "simulate": ("lpgnn.simulate", "write what the users of a clean graph would send"),
+    "client": ("lpgnn.client", "turn a user's features and label into a private report"),
+    "collect": ("lpgnn.collect", "check users' reports and put them into one file to train from"),
+    "audit": ("lpgnn.audit", "try to refute the budget that a mechanism claims"),
     "compact": ("lpgnn.compact", "merge what many writers left into one file per dataset"),
     "bench": ("lpgnn.bench.__main__", "measure against the plain pipeline"),
 }

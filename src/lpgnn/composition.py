@@ -26,7 +26,7 @@ GROUPS = (*KINDS, "experiment")
 # Keys that stand for x_eps and y_eps together: their sum, and the share of it that x_eps has.
 SPLIT_KEYS = _TOTAL, _SHARE = ("total_eps", "x_share")
 _INFINITE = ("inf", ".inf", "+inf")
-_FOLDERS = ("data_dir", "results_dir", "dataset.path")
+_FOLDERS = ("data_dir", "results_dir", "dataset.path", "reports", "labels")
 # Values of these that Hydra's grammar reads: grids, interpolations, quoted text and lists.
 _AS_IT_IS = re.compile(r"[,$]|^['\"\[]|^(choice|glob|shuffle|sort)\(")
 _KNOWN = {f.name for f in fields(Settings)}

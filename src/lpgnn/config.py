@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -88,6 +88,8 @@ class Settings:
     learner: Choice = "drop"
     x_eps: float = 1.0
     y_eps: float = 1.0
+    reports: str | Path | None = None
+    labels: str | Path | None = None
     hparams: str | None = None
     learning_rate: float | None = None
     weight_decay: float | None = None
@@ -151,6 +153,12 @@ class Settings:
         ):
             if not isinstance(getattr(self, name), str | Path) or not str(getattr(self, name)):
                 raise InputError(name, getattr(self, name), allowed)
+        for name in ("reports", "labels"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, str | Path) and str(value)):
+                raise InputError(name, value, "must be a file")
+        if self.labels is not None and self.reports is None:
+            raise InputError("labels", self.labels, "is for runs with reports=FILE only")
         if self.hparams is not None and not (isinstance(self.hparams, str) and self.hparams):
             raise InputError("hparams", self.hparams, "must be paper, tuned or a file")
 
@@ -171,6 +179,10 @@ class Settings:
 
     def component(self, kind: str) -> Component:
         """The component of a kind, with open options still open."""
+        if kind == "dataset" and self.reports is not None:
+            from lpgnn.privacy.collection import ReceivedReports
+
+            return ReceivedReports(str(self.reports), str(self.labels or ""))
         found: Component = make_component(kind, getattr(self, kind))
         return found
 
@@ -179,6 +191,27 @@ class Settings:
 
         ``fetch=False`` downloads nothing: a published graph that is not here is taken as published.
         """
+        return self._under_task()._resolve(fetch=fetch)
+
+    def _under_task(self) -> Settings:
+        """With reports: what their task prescribes, in place of the defaults.
+
+        Anything else that was asked for is refused: the reports are drawn already.
+        """
+        if self.reports is None:
+            return self
+        found: Any = self.component("dataset")
+        prescribed, defaults = found.prescribed(), Settings()
+        for name, value in {**prescribed, "dataset": "sbm"}.items():
+            given, usual = getattr(self, name), getattr(defaults, name)
+            if name in KINDS:
+                given, usual, value = (make_component(name, one) for one in (given, usual, value))
+            if given not in (usual, value):
+                allowed = "is decided by the collected reports: leave it out"
+                raise InputError(name, getattr(given, "name", given), allowed)
+        return replace(self, **prescribed)
+
+    def _resolve(self, *, fetch: bool) -> Configuration:
         dataset: Any = self.component("dataset")
         facts = facts_of(dataset, self.data_path, fetch=fetch)
         learner: Any = self.component("learner")

@@ -5,6 +5,7 @@ import math
 
 from lpgnn.components import Component
 from lpgnn.config import Configuration
+from lpgnn.privacy.collection import ReceivedReports
 
 
 def label(configuration: Configuration) -> str:
@@ -31,6 +32,7 @@ def describe(configuration: Configuration, *, done: int, repeats: int) -> str:
         "graph": f"{c.dataset.name}: {g.num_nodes:,} nodes, {g.num_edges:,} edges, "
         f"{g.raw_num_features:,} features ({g.num_features:,} not constant), "
         f"{g.num_classes} classes, average degree {g.average_degree:.2f}{_unlabelled(c)}",
+        **({"reports": c.dataset.describe()} if isinstance(c.dataset, ReceivedReports) else {}),
         "features": _features(c),
         **({"ranges": g.ranges} if c.feature is not None and c.feature.reads_features else {}),
         "labels": _labels(c),

@@ -22,11 +22,13 @@ from lpgnn.errors import InputError, StorageError
 from lpgnn.kernels import Backend
 from lpgnn.learners import RULES, Outcome, Run, Server
 from lpgnn.privacy import Collected, collect
+from lpgnn.privacy.collection import ReceivedReports
 from lpgnn.propagation import PreparedGraph
 from lpgnn.provenance import engine_name, git_revision
 from lpgnn.randomness import Streams
 from lpgnn.rows import (
     DEFAULT_METRICS,
+    UNEVALUATED,
     RowStore,
     evaluate,
     metric_sources,
@@ -165,6 +167,8 @@ def _runs_together(configuration: Configuration, graph: Graph, prepared: Prepare
 
 def split_of(configuration: Configuration, graph: Graph, repeat: int) -> Split:
     """The split of a repeat: the same for every configuration of a seed."""
+    if isinstance(configuration.dataset, ReceivedReports):
+        return configuration.dataset.split()
     drawn_for = repeat if configuration.split == "random" else 0
     generator = Streams(configuration.seed, drawn_for).generator("split")
     return graph.splits.draw(graph.labels >= 0, drawn_for, generator=generator)
@@ -174,6 +178,8 @@ def collect_repeat(
     configuration: Configuration, graph: Graph, split: Split, repeat: int
 ) -> Collected:
     """What the server gets in one repeat: the same in all repeats of one collection."""
+    if isinstance(configuration.dataset, ReceivedReports):
+        return configuration.dataset.collected()
     drawn_for = 0 if configuration.split == "collection" else repeat
     c, streams = configuration, Streams(configuration.seed, drawn_for)
     mechanism, labels = c.mechanism, c.label_mechanism
@@ -301,8 +307,10 @@ def make_row(
         "id": configuration.identity,
         "repeat": repeat,
         **columns,
-        "status": "ok" if failed is None else f"failed: loss is not finite at epoch {failed}",
+        "status": "ok" if configuration.dataset.has_truth else UNEVALUATED,
     }
+    if failed is not None:
+        row["status"] = f"failed: loss is not finite at epoch {failed}"
     for rule, chosen in outcome.selected.items():
         at = chosen.epoch - 1
         row[f"{rule}/epoch"] = chosen.epoch
@@ -312,6 +320,8 @@ def make_row(
         row[f"{rule}/train/acc"] = round(100 * measured["train_acc"], 3)
         row[f"{rule}/val/loss"] = round(measured["val_loss"], 6)
         row[f"{rule}/val/acc"] = round(100 * measured["val_acc"], 3)
+        if not configuration.dataset.has_truth:
+            continue
         p = None if chosen.probabilities is None else chosen.probabilities.t()  # [N, c]
         measures = evaluate(
             metrics, graph.labels, chosen.predictions, p, split.test, on_failed=on_failed

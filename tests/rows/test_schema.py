@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lpgnn.rows import COLUMNS, PROVENANCE, format_value, package_version
+from lpgnn.rows import COLUMNS, PROVENANCE, UNEVALUATED, format_value, package_version
 from lpgnn.rows.reading import csv_line
 from lpgnn.rows.schema import RowValidator, as_cells, column_type, order_columns, split_line
 from rows.rows import make_row
@@ -104,7 +104,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"repeat": "1.0"}, "repeat is '1.0'"),
     ({"repeat": "٣"}, "repeat is"),
     ({"status": ""}, "status is ''"),
-    ({"status": "o"}, "not ok or failed"),
+    ({"status": "o"}, "not ok, unevaluated or failed"),
     ({"x_eps": "one"}, "x_eps is 'one', not a number"),
     ({"x_eps": "1_0"}, "x_eps is '1_0', not a number"),
     ({"x_eps": " 1"}, "x_eps is ' 1', not a number"),
@@ -148,6 +148,12 @@ def test_a_row_may_say_when_it_was_written() -> None:
     assert VALIDATOR.key(line) == ("a1", 7, 1_800_000_000_000_000_000)
     quoted = line_of(make_row("a1", 7, written=5, status="failed, early"))
     assert VALIDATOR.key(quoted) == ("a1", 7, 5)
+
+
+def test_a_run_without_clean_labels_has_no_test_metric() -> None:
+    blank = {name: "" for name in COLUMNS if "/test/" in name}
+    line = line_of(make_row("a1", 7) | blank | {"status": UNEVALUATED})
+    assert VALIDATOR.key(line) == ("a1", 7, 0)
 
 
 def test_rows_with_few_columns() -> None:

@@ -95,6 +95,11 @@ class Dataset(Component, ABC):
         return False
 
     @property
+    def has_truth(self) -> bool:
+        """Whether there are clean labels to evaluate with."""
+        return True
+
+    @property
     def title(self) -> str:
         """The name in tables and figures."""
         return self.name

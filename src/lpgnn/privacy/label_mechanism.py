@@ -81,12 +81,20 @@ class LabelMechanism(Component, ABC):
             found = f"{int(own.min())}..{int(own.max())}"
             raise InputError("labels", found, f"must lie in 0..{self.num_classes - 1}")
         self.check_budget()
-        reports = self.perturb(own, generator=generator)
-        classes = torch.full_like(labels, -1)
+        return self.received(self.perturb(own, generator=generator), labelled, generator=generator)
+
+    def received(
+        self, reports: Tensor, labelled: Tensor, *, generator: torch.Generator
+    ) -> LabelReports:
+        """The server's half: what the reports of the labelled nodes say.
+
+        reports: [n, ...], labelled: [N] bool with n ones; ``generator`` breaks ties
+        """
+        classes = torch.full(labelled.shape, -1, dtype=torch.int64)
         classes[labelled] = self.likeliest(reports, generator=generator)
-        likelihood = torch.ones(self.num_classes, labels.numel())
+        likelihood = torch.ones(self.num_classes, labelled.numel())
         likelihood[:, labelled] = self.likelihood(reports).float().t()
-        estimate = torch.zeros(self.num_classes, labels.numel())
+        estimate = torch.zeros(self.num_classes, labelled.numel())
         estimate[:, labelled] = self.estimate(reports).float().t()
         return LabelReports(classes, likelihood, estimate, self.transition())
 

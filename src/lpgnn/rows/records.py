@@ -22,6 +22,7 @@ from typing import Any
 
 from lpgnn.errors import StorageError
 from lpgnn.files import write_atomically
+from lpgnn.rows.schema import UNEVALUATED
 from lpgnn.rows.store import RowStore
 
 _BEAT_SECONDS = 5.0
@@ -115,7 +116,7 @@ class SweepRecord:
             for repeat in one.repeats:
                 if repeat in finished:
                     seconds_done += one.seconds
-                    is_ok = finished[repeat]["status"] == "ok"
+                    is_ok = finished[repeat]["status"] in ("ok", UNEVALUATED)
                     done, failed = done + is_ok, failed + (not is_ok)
                 else:
                     seconds_left += one.seconds

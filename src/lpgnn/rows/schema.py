@@ -31,6 +31,9 @@ COLUMNS = (
     *("duration", "device", "version", "science", "engine", "revision", "written", "dirty"),
 )
 
+# The status of a run that trained well, where there are no clean labels to compare with.
+UNEVALUATED = "unevaluated"
+
 # Where and when a row was computed; two runs of one configuration may differ in these.
 PROVENANCE = ("duration", "device", "version", "engine", "revision", "written", "dirty")
 
@@ -50,13 +53,13 @@ _PATTERNS: dict[ColumnType, str] = {
 _KEYS = {
     "id": "[0-9A-Za-z_-]{1,64}",
     "repeat": "[0-9]{1,9}",
-    "status": "ok|failed.*",
+    "status": f"ok|{UNEVALUATED}|failed.*",
     "written": "[0-9]{0,19}",
 }
 _EXPECTED = {
     "id": "an identity",
     "repeat": "a number from 0",
-    "status": "ok or failed",
+    "status": f"ok, {UNEVALUATED} or failed",
     "written": "a time in nanoseconds",
     "integer": "an integer",
     "number": "a number",

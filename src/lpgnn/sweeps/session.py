@@ -16,6 +16,7 @@ from lpgnn.engine import Measures
 from lpgnn.errors import InputError, full_errors
 from lpgnn.kernels import Backend
 from lpgnn.rows import (
+    UNEVALUATED,
     Row,
     RowStore,
     Summary,
@@ -216,11 +217,18 @@ def print_summaries(wanted: Sequence[tuple[Configuration, Settings]], store: Row
     for configuration, one in wanted:
         finished = store.finished(configuration.dataset.name, configuration.identity)
         rows = [row for repeat, row in sorted(finished.items()) if repeat < one.repeats]
-        failed = [r for r in rows if r["status"] != "ok"]
+        failed = [r for r in rows if r["status"] not in ("ok", UNEVALUATED)]
         broken += len(failed)
         for row in failed:
             print(f"{label(configuration)} repeat {row['repeat']} {row['status']}")
-        if rows:
+        if rows and not configuration.dataset.has_truth:
+            column, ok = f"{one.selection}/val/acc", [r for r in rows if r not in failed]
+            seen = summarise([float(r[column]) for r in ok])
+            print(
+                f"{label(configuration)}: validation accuracy against private labels {seen} "
+                f"({one.selection} rule; labels=FILE evaluates)"
+            )
+        elif rows:
             others = [rule for rule in SELECTIONS if rule != one.selection]
             beside = "; ".join(
                 f"{rule} rule {summary_of(rows, rule, one.metric)}" for rule in others

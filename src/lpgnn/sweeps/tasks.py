@@ -117,6 +117,8 @@ def missing_repeats(
     done = {} if force else store.finished(configuration.dataset.name, identity)
     wanted = {metric: "", **(sources or {})}
     columns = [f"{rule}/test/{name}" for rule in RULES for name in wanted]
+    if not configuration.dataset.has_truth:
+        columns = []
     files = output_files(save)
 
     def is_done(repeat: int) -> bool:

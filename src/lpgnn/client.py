@@ -1,0 +1,693 @@
+"""What runs on a user's device: private data in, one private report out.
+
+One file, standard library only, to be read and ported.  A server publishes a *task*; the device
+turns its feature vector and its label into a *report* under that task, once, and never again.
+
+    task = Task.parse(Path("task.json").read_bytes())
+    with Ledger("ledger.db", limit=2.0) as ledger:
+        wire = ledger.report(task, node=17, features=[0.0, 1.0, 0.0], asked=True, label=2)
+
+Privacy.  Features go through the multi-bit mechanism (paper Algorithm 1) and the label through
+k-ary randomized response (paper Eq. rr).  All probabilities are whole multiples of 2^-64, computed
+in whole numbers and rounded towards more privacy, and all draws come from ``secrets``: the ratio of
+the probabilities of a report under any two inputs is at most e^x_eps times e^y_eps, exactly.
+
+The task is a JSON object of exactly these members; its hash is SHA-256 of the published bytes, cut
+to 8 bytes, so that no client has to write numbers as another language does:
+
+    lpgnn_task       1, the version of this format
+    name, salt       text; a new salt makes a new task, which spends anew
+    graph            text; the digest of the public graph, which the client does not look at
+    num_nodes        N; nodes are numbered 0..N-1
+    mechanism        "mb"
+    x_eps            the budget of the whole feature vector
+    num_features     d
+    num_samples      m, how many features a report speaks of
+    ranges           [[low, high]] for all features, or d such pairs; values outside are clamped
+    missing          what NaN stands for, from 0 (low) to 1 (high)
+    label_mechanism  "rr"
+    y_eps            the budget of the label
+    num_classes      c
+
+A report is a fixed number of bytes, whatever it holds:
+
+    0   2   "LP"
+    2   1   version, 1
+    3   8   hash of the task
+    11  4   node, big-endian
+    15  n   payload, bits from the most significant one on:
+              m indices of ceil(log2 d) bits each, ascending (none if m = d: they are all)
+              m bits: 1 for +1, 0 for -1
+              the label in ceil(log2(c + 1)) bits; c means that it was not asked for
+              zeros up to a whole byte
+    15+n 4  CRC-32 of all bytes before it, big-endian
+
+and, where bytes are in the way, one line of JSON:
+
+    {"lpgnn_report": 1, "task": "<16 hex digits>", "node": 17, "indices": [3], "bits": [-1], "label": null}
+"""  # noqa: E501 - a report in JSON is one line
+
+import argparse
+import hashlib
+import json
+import math
+import secrets
+import sqlite3
+import sys
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+MAGIC = b"LP"
+HEADER_BYTES = 15
+CHECKSUM_BYTES = 4
+# Every probability is a whole multiple of 2^-PRECISION.
+PRECISION = 64
+_WORKING_BITS = 256  # of the fixed-point numbers behind e^x
+
+_LARGEST_EPSILON = 10**6
+_MOST_FEATURES, _MOST_CLASSES, _MOST_NODES = 2**24, 2**16, 2**32
+_SIMULATION_ONLY = ("lp", "ag", "1b")
+
+RandomBits = Callable[[int], int]  # k -> a uniform whole number of k bits
+Features = Sequence[float | None] | Mapping[int, float | None]
+
+
+class ClientError(ValueError):
+    """A task, report or input that cannot be used, in one line."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A published task; ``parse`` is the way to make one, and checks everything."""
+
+    name: str
+    salt: str
+    graph: str
+    num_nodes: int
+    x_eps: Fraction
+    num_features: int
+    num_samples: int
+    ranges: tuple[tuple[Fraction, Fraction], ...] = field(repr=False)
+    missing: Fraction
+    y_eps: Fraction
+    num_classes: int
+    source: bytes = field(repr=False)  # as it was published
+
+    @classmethod
+    def parse(cls, source: bytes) -> "Task":
+        """Read a published task; what is wrong with it is one line of a ClientError."""
+        content = _object("task", source)
+        if content.get("lpgnn_task") != VERSION:
+            found = _shown(content.get("lpgnn_task"))
+            raise ClientError(f"task: lpgnn_task={found}: must be {VERSION}")
+        _check_members("task", content, _TASK_MEMBERS)
+        for name in ("name", "salt", "graph"):
+            if not isinstance(content[name], str):
+                raise ClientError(f"task: {name}={_shown(content[name])}: must be text")
+        mechanism, labels = content["mechanism"], content["label_mechanism"]
+        if mechanism in _SIMULATION_ONLY:
+            instead = " with num_samples = num_features" if mechanism == "1b" else ""
+            raise ClientError(
+                f"task: mechanism={mechanism}: is for simulation only; devices send mb{instead}"
+            )
+        if mechanism != "mb":
+            raise ClientError(f"task: mechanism={_shown(mechanism)}: must be mb")
+        if labels != "rr":
+            raise ClientError(f"task: label_mechanism={_shown(labels)}: must be rr")
+        d = _whole("task", "num_features", content["num_features"], 1, _MOST_FEATURES)
+        return cls(
+            name=content["name"],
+            salt=content["salt"],
+            graph=content["graph"],
+            num_nodes=_whole("task", "num_nodes", content["num_nodes"], 1, _MOST_NODES),
+            x_eps=_budget("x_eps", content["x_eps"]),
+            num_features=d,
+            num_samples=_whole("task", "num_samples", content["num_samples"], 1, d),
+            ranges=_ranges(content["ranges"], d),
+            missing=_share("missing", content["missing"]),
+            y_eps=_budget("y_eps", content["y_eps"]),
+            num_classes=_whole("task", "num_classes", content["num_classes"], 2, _MOST_CLASSES),
+            source=source,
+        )._checked()
+
+    def _checked(self) -> "Task":
+        if self.lowest_weight() >= self.bit_weight(Fraction(1)):
+            raise ClientError(f"task: x_eps={float(self.x_eps):g}: is too small to say anything")
+        if self.flip_weight() >= self.keep_weight():
+            raise ClientError(f"task: y_eps={float(self.y_eps):g}: is too small to say anything")
+        return self
+
+    @cached_property
+    def hash(self) -> bytes:
+        return hashlib.sha256(self.source).digest()[:8]
+
+    @property
+    def total_budget(self) -> Fraction:
+        """What a device spends that is asked for its label, too."""
+        return self.x_eps + self.y_eps
+
+    def lowest_weight(self) -> int:
+        """2^64 times the probability of a bit's less likely value, rounded up."""
+        return _least_weight(self.x_eps / self.num_samples, 1, PRECISION)
+
+    def bit_weight(self, position: Fraction) -> int:
+        """2^64 p(t = 1 | x) of Algorithm 1, line 4, for x at a position in [0, 1] of its range.
+
+        Both it and its complement lie between the lowest weight and 2^64 less that, however the
+        position is rounded: this alone keeps the budget.
+        """
+        lowest = self.lowest_weight()
+        spread = (1 << PRECISION) - 2 * lowest
+        return lowest + (2 * position.numerator * spread + position.denominator) // (
+            2 * position.denominator
+        )
+
+    def flip_weight(self) -> int:
+        """2^64 times the probability of one particular other class, rounded up."""
+        return _least_weight(self.y_eps, self.num_classes - 1, PRECISION)
+
+    def keep_weight(self) -> int:
+        return (1 << PRECISION) - (self.num_classes - 1) * self.flip_weight()
+
+    def position(self, feature: int, value: float | None) -> Fraction:
+        """Where a value lies in its public range: clamped to [0, 1], NaN at a public place."""
+        if value is None or value != value:
+            return self.missing
+        low, high = self.ranges[feature if len(self.ranges) > 1 else 0]
+        if math.isinf(value):
+            return Fraction(int(value > 0))
+        return min(max((Fraction(value) - low) / (high - low), Fraction(0)), Fraction(1))
+
+    @property
+    def index_bits(self) -> int:
+        all_of_them = self.num_samples == self.num_features
+        return 0 if all_of_them else (self.num_features - 1).bit_length()
+
+    @property
+    def label_bits(self) -> int:
+        return self.num_classes.bit_length()  # c + 1 codes
+
+    @property
+    def payload_bits(self) -> int:
+        return self.num_samples * (self.index_bits + 1) + self.label_bits
+
+    @property
+    def payload_bytes(self) -> int:
+        return -(-self.payload_bits // 8)
+
+    @property
+    def report_bytes(self) -> int:
+        return HEADER_BYTES + self.payload_bytes + CHECKSUM_BYTES
+
+
+@dataclass(frozen=True)
+class Report:
+    """What one user sends."""
+
+    node: int
+    indices: tuple[int, ...]  # ascending
+    bits: tuple[int, ...]  # -1 or 1 for each index
+    label: int | None  # None: not asked for
+
+
+def write_task(
+    *,
+    name: str,
+    graph: str,
+    num_nodes: int,
+    x_eps: float,
+    num_features: int,
+    num_samples: int,
+    y_eps: float,
+    num_classes: int,
+    ranges: Sequence[tuple[float, float]] = ((0, 1),),
+    missing: float = 0.5,
+    salt: str | None = None,
+) -> bytes:
+    """A task as it is published, checked."""
+    members = {
+        "lpgnn_task": VERSION,
+        "name": name,
+        "salt": secrets.token_hex(16) if salt is None else salt,
+        "graph": graph,
+        "num_nodes": num_nodes,
+        "mechanism": "mb",
+        "x_eps": x_eps,
+        "num_features": num_features,
+        "num_samples": num_samples,
+        "ranges": [list(pair) for pair in ranges],
+        "missing": missing,
+        "label_mechanism": "rr",
+        "y_eps": y_eps,
+        "num_classes": num_classes,
+    }
+    source = (json.dumps(members, indent=1) + "\n").encode()
+    Task.parse(source)
+    return source
+
+
+def perturb(
+    task: Task,
+    *,
+    node: int,
+    features: Features,
+    asked: bool,
+    label: int | None = None,
+    random_bits: RandomBits = secrets.randbits,
+) -> Report:
+    """Draw a report.  A device calls ``Ledger.report``, which draws once and remembers.
+
+    features: d numbers, or {feature: number} where absent ones are 0; None and NaN are missing.
+    asked: whether the server asks this node for its label.  A node that is asked and has none
+    reports a class at random, which costs no more than a label does.
+    """
+    _check_inputs(task, node, features, asked, label)
+    indices = _sample(task.num_features, task.num_samples, random_bits)
+    bits = []
+    for i in indices:
+        value = features.get(i, 0.0) if isinstance(features, Mapping) else features[i]
+        weight = task.bit_weight(task.position(i, value))
+        bits.append(1 if random_bits(PRECISION) < weight else -1)
+    sent = None
+    if asked and label is None:
+        sent = _below(task.num_classes, random_bits)
+    elif asked and label is not None:
+        others, draw = task.flip_weight(), random_bits(PRECISION)
+        # The first (c - 1) weights belong to the other classes, the rest to the label itself.
+        shift = draw // others + 1 if draw < (task.num_classes - 1) * others else 0
+        sent = (label + shift) % task.num_classes
+    return Report(node, tuple(indices), tuple(bits), sent)
+
+
+def encode(task: Task, report: Report) -> bytes:
+    """A report as bytes, in the layout above."""
+    _check_report(task, report)
+    payload = 0
+    if task.index_bits:
+        for index in report.indices:
+            payload = payload << task.index_bits | index
+    for bit in report.bits:
+        payload = payload << 1 | (bit == 1)
+    code = task.num_classes if report.label is None else report.label
+    payload = payload << task.label_bits | code
+    payload <<= 8 * task.payload_bytes - task.payload_bits
+    body = (
+        MAGIC
+        + bytes([VERSION])
+        + task.hash
+        + report.node.to_bytes(4, "big")
+        + payload.to_bytes(task.payload_bytes, "big")
+    )
+    return body + zlib.crc32(body).to_bytes(CHECKSUM_BYTES, "big")
+
+
+def decode(task: Task, wire: bytes) -> Report:
+    """A report from its bytes; what is wrong with them is one line of a ClientError."""
+    if wire[:2] != MAGIC:
+        raise ClientError("not a report: it does not start with LP")
+    if len(wire) > 2 and wire[2] != VERSION:
+        raise ClientError(f"version {wire[2]}: must be {VERSION}")
+    if len(wire) >= 11 and wire[3:11] != task.hash:
+        raise ClientError(f"task {wire[3:11].hex()}: must be {task.hash.hex()}")
+    if len(wire) != task.report_bytes:
+        raise ClientError(f"length {len(wire)}: must be {task.report_bytes} bytes")
+    if zlib.crc32(wire[:-CHECKSUM_BYTES]) != int.from_bytes(wire[-CHECKSUM_BYTES:], "big"):
+        raise ClientError("damaged: the checksum does not match")
+    payload = int.from_bytes(wire[HEADER_BYTES:-CHECKSUM_BYTES], "big")
+    padding = 8 * task.payload_bytes - task.payload_bits
+    if payload & ((1 << padding) - 1):
+        raise ClientError("padding: must be zeros")
+    payload >>= padding
+    code = payload & ((1 << task.label_bits) - 1)
+    payload >>= task.label_bits
+    m = task.num_samples
+    bits = tuple(2 * (payload >> (m - 1 - i) & 1) - 1 for i in range(m))
+    payload >>= m
+    width, mask = task.index_bits, (1 << task.index_bits) - 1
+    indices = tuple(payload >> (m - 1 - i) * width & mask for i in range(m)) if width else range(m)
+    label = None if code == task.num_classes else code
+    report = Report(int.from_bytes(wire[11:15], "big"), tuple(indices), bits, label)
+    _check_report(task, report)
+    return report
+
+
+def to_json(task: Task, report: Report) -> str:
+    """A report as one line of JSON."""
+    _check_report(task, report)
+    members = {
+        "lpgnn_report": VERSION,
+        "task": task.hash.hex(),
+        "node": report.node,
+        "indices": list(report.indices),
+        "bits": list(report.bits),
+        "label": report.label,
+    }
+    return json.dumps(members)
+
+
+def from_json(task: Task, line: bytes | str) -> Report:
+    """A report from its line of JSON; what is wrong with it is one line of a ClientError."""
+    content = _object("report", line.encode() if isinstance(line, str) else line)
+    if content.get("lpgnn_report") != VERSION:
+        raise ClientError(f"version {_shown(content.get('lpgnn_report'))}: must be {VERSION}")
+    _check_members("report", content, _REPORT_MEMBERS)
+    if content["task"] != task.hash.hex():
+        raise ClientError(f"task {_shown(content['task'])}: must be {task.hash.hex()}")
+    for name in ("indices", "bits"):
+        if not isinstance(content[name], list):
+            raise ClientError(f"{name} {_shown(content[name])}: must be a list")
+    report = Report(
+        content["node"], tuple(content["indices"]), tuple(content["bits"]), content["label"]
+    )
+    _check_report(task, report)
+    return report
+
+
+class Ledger:
+    """What a user has spent, and the reports that were drawn for it; a file of SQLite.
+
+    A task is answered once: asked again, the same report is sent again, since a second draw would
+    spend the budget a second time.  All tasks together may spend ``limit``.  The report is on disk
+    before it is returned, so that a crash cannot lead to a second draw.
+    """
+
+    def __init__(self, path: str | Path, *, limit: float) -> None:
+        if not limit > 0:
+            raise ClientError(f"limit={limit}: must be a number above 0")
+        self.path, self.limit = Path(path), Fraction(str(limit)) if limit < math.inf else None
+        try:
+            self._database = sqlite3.connect(self.path, timeout=60, isolation_level=None)
+            self._database.execute("PRAGMA synchronous = FULL")
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS reports"
+                " (task TEXT PRIMARY KEY, node INTEGER, spent TEXT, wire BLOB)"
+            )
+        except sqlite3.Error as error:
+            raise ClientError(f"ledger {self.path}: cannot be used ({error})") from None
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._database.close()
+
+    def spent(self) -> Fraction:
+        """The total budget of the reports drawn so far."""
+        rows = self._database.execute("SELECT spent FROM reports").fetchall()
+        return sum((Fraction(text) for (text,) in rows), Fraction(0))
+
+    def report(
+        self,
+        task: Task,
+        *,
+        node: int,
+        features: Features,
+        asked: bool,
+        label: int | None = None,
+    ) -> bytes:
+        """The report of this device under a task: drawn now, or the one that was drawn before."""
+        _check_inputs(task, node, features, asked, label)
+        try:
+            self._database.execute("BEGIN IMMEDIATE")  # no other process draws meanwhile
+            try:
+                wire = self._remembered(task, node) or self._drawn(
+                    task, node=node, features=features, asked=asked, label=label
+                )
+                self._database.execute("COMMIT")
+            except BaseException:
+                self._database.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise ClientError(f"ledger {self.path}: cannot be used ({error})") from None
+        return wire
+
+    def _remembered(self, task: Task, node: int) -> bytes | None:
+        query = "SELECT node, wire FROM reports WHERE task = ?"
+        found = self._database.execute(query, (task.hash.hex(),)).fetchone()
+        if found is None:
+            return None
+        if found[0] != node:
+            drawn = f"was drawn for node {found[0]}; one device is one node"
+            raise ClientError(f"node={node}: the report for this task {drawn}")
+        return bytes(found[1])
+
+    def _drawn(
+        self, task: Task, *, node: int, features: Features, asked: bool, label: int | None
+    ) -> bytes:
+        cost, spent = task.x_eps + (task.y_eps if asked else 0), self.spent()
+        if self.limit is not None and spent + cost > self.limit:
+            left = f"{float(spent):g} of {float(self.limit):g} is spent"
+            raise ClientError(f"budget: this task costs {float(cost):g}, and {left}")
+        report = perturb(task, node=node, features=features, asked=asked, label=label)
+        wire = encode(task, report)
+        values = (task.hash.hex(), node, str(cost), wire)
+        self._database.execute("INSERT INTO reports VALUES (?, ?, ?, ?)", values)
+        return wire
+
+
+def _exp_below(x: Fraction) -> int:
+    """2^256 e^x for x >= 0, rounded down: Taylor's series of x / 2^7, squared seven times."""
+    x = min(x, Fraction(64))  # beyond it every weight is 1, and a lower bound is all that counts
+    step = (x.numerator << _WORKING_BITS) // (x.denominator << 7)
+    total = term = 1 << _WORKING_BITS
+    n = 1
+    while term:
+        term = (term * step >> _WORKING_BITS) // n
+        total += term
+        n += 1
+    for _ in range(7):
+        total = total * total >> _WORKING_BITS
+    return total
+
+
+@lru_cache(maxsize=64)
+def _least_weight(epsilon: Fraction, others: int, precision: int) -> int:
+    """2^precision / (e^epsilon + others), rounded up: the rarer outcome is made no rarer."""
+    whole = _exp_below(epsilon) + (others << _WORKING_BITS)
+    return -(-(1 << precision + _WORKING_BITS) // whole)
+
+
+def _below(n: int, random_bits: RandomBits) -> int:
+    """A uniform number of 0..n-1: draws of ceil(log2 n) bits until one is small enough."""
+    while (draw := random_bits((n - 1).bit_length())) >= n:
+        pass
+    return draw
+
+
+def _sample(d: int, m: int, random_bits: RandomBits) -> list[int]:
+    """A uniform m-subset of range(d), ascending: draws until m are distinct.
+
+    Where m is more than half of d, the features to leave out are drawn instead.
+    """
+    drawn: set[int] = set()
+    while len(drawn) < min(m, d - m):
+        drawn.add(_below(d, random_bits))
+    return sorted(drawn if 2 * m <= d else set(range(d)) - drawn)
+
+
+_TASK_MEMBERS = (
+    *("lpgnn_task", "name", "salt", "graph", "num_nodes", "mechanism", "x_eps", "num_features"),
+    *("num_samples", "ranges", "missing", "label_mechanism", "y_eps", "num_classes"),
+)
+_REPORT_MEMBERS = ("lpgnn_report", "task", "node", "indices", "bits", "label")
+
+
+def _object(what: str, source: bytes) -> dict[str, Any]:
+    """A JSON object with exact numbers, no NaN and no member twice."""
+
+    def refuse(text: str) -> Any:
+        raise ValueError(f"{text} is no JSON number")
+
+    def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ValueError("a member is there twice")
+        return found
+
+    def number(text: str) -> Fraction:
+        value = float(text)  # Fraction("1e-999999999") would fill the memory
+        if not math.isfinite(value):
+            refuse(text)
+        return Fraction(text) if value else Fraction(0)
+
+    try:
+        content = json.loads(
+            source, parse_float=number, parse_constant=refuse, object_pairs_hook=members
+        )
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise ClientError(f"{what}: not JSON ({' '.join(str(error).split())})") from None
+    if not isinstance(content, dict):
+        raise ClientError(f"{what}: must be a JSON object")
+    return content
+
+
+def _check_members(what: str, content: Mapping[str, Any], wanted: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in content:
+            raise ClientError(f"{what}: {name} is missing")
+    for name in content:
+        if name not in wanted:
+            raise ClientError(f"{what}: {_shown(name)} is unknown; known: {', '.join(wanted)}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | Fraction) and not isinstance(value, bool)
+
+
+def _is_whole(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _whole(what: str, name: str, value: Any, low: int, high: int) -> int:
+    if not _is_whole(value, low, high):
+        raise ClientError(
+            f"{what}: {name}={_shown(value)}: must be a whole number in {low}..{high}"
+        )
+    return int(value)
+
+
+def _budget(name: str, value: Any) -> Fraction:
+    if not _is_number(value) or not 0 < value <= _LARGEST_EPSILON:
+        allowed = f"must be a number above 0 and at most {_LARGEST_EPSILON}"
+        raise ClientError(f"task: {name}={_shown(value)}: {allowed}")
+    return Fraction(value)
+
+
+def _share(name: str, value: Any) -> Fraction:
+    if not _is_number(value) or not 0 <= value <= 1:
+        raise ClientError(f"task: {name}={_shown(value)}: must be a number in [0, 1]")
+    return Fraction(value)
+
+
+def _ranges(value: Any, d: int) -> tuple[tuple[Fraction, Fraction], ...]:
+    if not isinstance(value, list) or len(value) not in (1, d):
+        raise ClientError(f"task: ranges={_shown(value)}: must be one pair [low, high], or {d}")
+    found = []
+    for pair in value:
+        fits = isinstance(pair, list) and len(pair) == 2 and all(map(_is_number, pair))
+        if not fits or not pair[0] < pair[1]:
+            raise ClientError(f"task: ranges: {_shown(pair)}: must be [low, high] with low < high")
+        found.append((Fraction(pair[0]), Fraction(pair[1])))
+    return tuple(found)
+
+
+def _shown(value: Any) -> str:
+    """A foreign value in a message: short, and on one line."""
+    text = f"{float(value):g}" if isinstance(value, Fraction) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _check_inputs(
+    task: Task, node: int, features: Features, asked: bool, label: int | None
+) -> None:
+    """Look at all of the input before anything is drawn: a failure must not depend on draws."""
+    d = task.num_features
+    if not _is_whole(node, 0, task.num_nodes - 1):
+        raise ClientError(f"node={_shown(node)}: must be a whole number in 0..{task.num_nodes - 1}")
+    if isinstance(features, Mapping):
+        for i in features:
+            if not _is_whole(i, 0, d - 1):
+                raise ClientError(f"features: {_shown(i)}: must be a number in 0..{d - 1}")
+        values = list(features.values())
+    else:
+        values = list(features)
+        if len(values) != d:
+            raise ClientError(f"features: {len(values)} of them: must be {d}")
+    for value in values:
+        if value is not None and not isinstance(value, int | float):
+            raise ClientError(f"features: {_shown(value)}: must be numbers, NaN or None")
+    if label is not None and not asked:
+        raise ClientError(f"label={_shown(label)}: this node is not asked for its label")
+    if label is not None and not _is_whole(label, 0, task.num_classes - 1):
+        allowed = f"must be a whole number in 0..{task.num_classes - 1}, or missing"
+        raise ClientError(f"label={_shown(label)}: {allowed}")
+
+
+def _check_report(task: Task, report: Report) -> None:
+    n, d, m, c = task.num_nodes, task.num_features, task.num_samples, task.num_classes
+    if not _is_whole(report.node, 0, n - 1):
+        raise ClientError(f"node {_shown(report.node)}: unknown; nodes are 0..{n - 1}")
+    if len(report.indices) != m or len(report.bits) != m:
+        found = f"{len(report.indices)} indices and {len(report.bits)} bits"
+        raise ClientError(f"{found}: must be {m} of both")
+    for index in report.indices:
+        if not _is_whole(index, 0, d - 1):
+            raise ClientError(f"index {_shown(index)}: must be a whole number in 0..{d - 1}")
+    if any(a >= b for a, b in pairwise(report.indices)):
+        raise ClientError(f"indices {_shown(report.indices)}: must be ascending, none twice")
+    for bit in report.bits:
+        if not _is_whole(bit, -1, 1) or bit == 0:
+            raise ClientError(f"bit {_shown(bit)}: must be -1 or 1")
+    if report.label is not None and not _is_whole(report.label, 0, c - 1):
+        raise ClientError(f"label {_shown(report.label)}: must be a whole number in 0..{c - 1}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m lpgnn.client",
+        description="Turn a user's features and label into a private report.",
+        epilog="Exit codes: 0 done, 2 bad input or budget spent.",
+    )
+    parser.add_argument("task", type=Path, help="the published task, a JSON file")
+    parser.add_argument("--node", type=int, required=True, help="the number of this node")
+    parser.add_argument(
+        "--features",
+        type=Path,
+        required=True,
+        help="JSON: a list of d numbers (null: missing), or an object {feature: number} of others "
+        "than 0",
+    )
+    parser.add_argument("--asked", action="store_true", help="the server asks for the label")
+    parser.add_argument("--label", type=int, help="the label, if there is one")
+    parser.add_argument("--ledger", type=Path, required=True, help="the file of what is spent")
+    parser.add_argument(
+        "--limit", type=float, help="what all tasks may spend (default: what this one does)"
+    )
+    parser.add_argument("--json", action="store_true", help="write JSON instead of bytes")
+    parser.add_argument("--out", type=Path, help="where to write the report (default: stdout)")
+    options = parser.parse_args(arguments)
+    try:
+        return _send(options)
+    except (ClientError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def _send(options: argparse.Namespace) -> int:
+    task = Task.parse(options.task.read_bytes())
+    limit = float(task.total_budget) if options.limit is None else options.limit
+    features = _read_features(options.features)
+    with Ledger(options.ledger, limit=limit) as ledger:
+        wire = ledger.report(
+            task,
+            node=options.node,
+            features=features,
+            asked=options.asked or options.label is not None,
+            label=options.label,
+        )
+    if options.json:
+        wire = (to_json(task, decode(task, wire)) + "\n").encode()
+    if options.out is None:
+        sys.stdout.buffer.write(wire)
+    else:
+        options.out.write_bytes(wire)
+    return 0
+
+
+def _read_features(path: Path) -> Features:
+    try:
+        content = json.loads(path.read_bytes())
+        return {int(k): v for k, v in content.items()} if isinstance(content, dict) else content
+    except ValueError as error:
+        raise ClientError(f"features {path}: not understood ({error})") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

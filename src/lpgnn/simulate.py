@@ -1,0 +1,138 @@
+"""``python -m lpgnn.simulate``: write what the users of a clean graph would send."""
+
+import argparse
+import csv
+import io
+import math
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from lpgnn.application import add_config_dir
+from lpgnn.client import ClientError, Task, encode, perturb, to_json, write_task
+from lpgnn.composition import expand
+from lpgnn.config import Settings
+from lpgnn.data import Graph, Split
+from lpgnn.data.sparse import CsrMatrix
+from lpgnn.engine import split_of
+from lpgnn.errors import InputError, exit_code
+from lpgnn.files import write_atomically
+from lpgnn.privacy import MultiBit, RandomizedResponse
+from lpgnn.privacy.public_graph import PublicGraph
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m lpgnn.simulate",
+        description="Write what the users of a clean graph would send: task.json, graph.npz and "
+        "reports.bin, made by the client, and labels.csv to evaluate with.",
+        epilog="Overrides are those of lpgnn.run; dataset, mechanism, x_eps, y_eps, split and seed "
+        "count here.  Exit codes: 0 done, 2 bad input.",
+    )
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--repeat", type=int, default=0, help="draw as this repeat of a run does")
+    parser.add_argument("--json", action="store_true", help="reports.jsonl instead of reports.bin")
+    add_config_dir(parser)
+    parser.add_argument("overrides", nargs="*", help="KEY=VALUE", metavar="OVERRIDE")
+    options = parser.parse_intermixed_args(arguments)
+    return exit_code(lambda: _simulate(options))
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    (point,) = expand(options.overrides, config_dirs=options.config_dir)
+    settings = point.settings
+    configuration = settings.resolve()
+    graph = configuration.dataset.load(settings.data_path)
+    if options.repeat < 0:
+        raise InputError("--repeat", options.repeat, "must be a whole number >= 0")
+    split = split_of(configuration, graph, options.repeat)
+    public = PublicGraph(graph.topology, split.train, split.val)
+    source = task_of(settings, graph, public, salt=f"simulated/{settings.seed}/{options.repeat}")
+    task = Task.parse(source)
+    # A stream of its own for each (seed, repeat): another repeat is another collection.
+    draws = random.Random(f"lpgnn/users/{settings.seed}/{options.repeat}").getrandbits
+    reports = list(_reports(task, graph, public, draws, as_json=options.json))
+    write_atomically(options.out / "task.json", source)
+    public.save(options.out / "graph.npz")
+    name = "reports.jsonl" if options.json else "reports.bin"
+    write_atomically(options.out / name, b"".join(reports))
+    write_atomically(options.out / "labels.csv", _labels(graph, split))
+    print(
+        f"{len(reports):,} reports of {task.report_bytes} bytes in {options.out / name}\n"
+        f"next: python -m lpgnn.collect task={options.out / 'task.json'} "
+        f"graph={options.out / 'graph.npz'} reports={options.out / name}"
+    )
+    return 0
+
+
+def task_of(settings: Settings, graph: Graph, public: PublicGraph, *, salt: str) -> bytes:
+    """The task that asks users for what a run with these settings simulates."""
+    mechanism, labels = settings.component("mechanism"), settings.component("label_mechanism")
+    if type(mechanism) is not MultiBit or not math.isfinite(settings.x_eps):
+        found = mechanism.name if math.isfinite(settings.x_eps) else "none"
+        raise InputError("mechanism", found, "devices send mb at a finite x_eps only")
+    if type(labels) is not RandomizedResponse or not math.isfinite(settings.y_eps):
+        found = labels.name if math.isfinite(settings.y_eps) else "none"
+        raise InputError("label_mechanism", found, "devices send rr at a finite y_eps only")
+    if graph.features is None:
+        raise InputError("dataset", graph.name, "has no private features to report")
+    bound = mechanism.bind(settings.x_eps, graph.feature_dim)
+    try:
+        return write_task(
+            name=graph.name,
+            graph=public.digest,
+            num_nodes=graph.num_nodes,
+            x_eps=settings.x_eps,
+            num_features=graph.feature_dim,
+            num_samples=bound.m,
+            y_eps=settings.y_eps,
+            num_classes=graph.num_classes,
+            salt=salt,
+        )
+    except ClientError as error:
+        raise InputError("task", graph.name, str(error)) from None
+
+
+def _reports(
+    task: Task,
+    graph: Graph,
+    public: PublicGraph,
+    draws: Callable[[int], int],
+    *,
+    as_json: bool,
+) -> Iterator[bytes]:
+    assert graph.features is not None
+    labels, asked = graph.labels.tolist(), public.asked.tolist()
+    for node, features in enumerate(_rows(graph.features)):
+        report = perturb(
+            task,
+            node=node,
+            features=features,
+            asked=asked[node],
+            label=labels[node] if asked[node] else None,
+            random_bits=draws,
+        )
+        yield f"{to_json(task, report)}\n".encode() if as_json else encode(task, report)
+
+
+def _rows(features: CsrMatrix) -> Iterator[dict[int, float]]:
+    indptr = features.indptr.tolist()
+    for start, stop in pairwise(indptr):
+        indices = features.indices[start:stop].tolist()
+        yield dict(zip(indices, features.values[start:stop].tolist(), strict=True))
+
+
+def _labels(graph: Graph, split: Split) -> str:
+    """The clean labels of the test nodes, which no server has."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["node", "label"])
+    for node in split.test.nonzero().flatten().tolist():
+        writer.writerow([node, int(graph.labels[node])])
+    return text.getvalue()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

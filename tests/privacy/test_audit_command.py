@@ -1,0 +1,183 @@
+import csv
+import math
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lpgnn.audit import main
+from lpgnn.errors import InputError
+from lpgnn.privacy import FeatureMechanism, MultiBit, OneBit, RandomizedResponse
+from lpgnn.privacy.audit import audit_callable, audit_features, audit_labels, exact_epsilon
+from lpgnn.privacy.distinguish import Pair, _bound, _lowest_place, lower_bound
+
+from .broken_mechanisms import (
+    FloatGrid,
+    Noise,
+    PerFeature,
+    PerFeatureInSecret,
+    RangeOfData,
+    RectifierOfData,
+    WrongSensitivity,
+)
+from .own_mechanisms import Skewed, SubsetSelection
+from .pvalues import seeded
+
+TEST: dict[str, Any] = {"draws": 20_000, "confidence": 0.9999}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "at_least"),
+    [
+        (WrongSensitivity(1.0, 4), 1.2),  # spends sqrt(d) = 2
+        (PerFeature(1.0, 3), 1.5),  # spends d = 3
+        (PerFeatureInSecret(1.0, 3), 1.5),
+        (RangeOfData(1.0, 1), 1.2),  # half the range beside another node: spends 2
+        (RectifierOfData(1.0, 2), 5.0),
+        (FloatGrid(1.0, 1), 3.0),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_broken_mechanisms_are_refuted(mechanism: FeatureMechanism, at_least: float) -> None:
+    audit = audit_features(mechanism, **TEST, generator=seeded())
+    assert audit.finding.epsilon > at_least  # refuted by what it draws, whatever it states
+    assert audit.refuted
+    assert audit.verdict == "refuted"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_honest_mechanisms_are_not_refuted(seed: int) -> None:
+    for mechanism in (MultiBit(1.0, 4), OneBit(1.0, 2), Noise(1.0, 1)):
+        audit = audit_features(mechanism, **TEST, generator=seeded(seed))
+        assert not audit.refuted
+        assert 0.5 < audit.finding.epsilon <= 1.0  # and the test is not blind
+        assert audit.verdict == ("not refuted" if isinstance(mechanism, Noise) else "holds")
+
+
+def test_label_mechanisms() -> None:
+    honest = audit_labels(RandomizedResponse(1.0, 5), **TEST, generator=seeded())
+    assert honest.exact == pytest.approx(1.0)
+    assert 0.85 < honest.finding.epsilon <= 1.0
+    subsets = audit_labels(SubsetSelection(1.0, 4), **TEST, generator=seeded())
+    assert subsets.exact is None
+    assert 0.85 < subsets.finding.epsilon <= 1.0
+    skewed = audit_labels(Skewed(1.0, 3), **TEST, generator=seeded())
+    assert skewed.exact == math.inf
+    assert skewed.refuted
+
+
+def test_many_features_have_a_closed_form() -> None:
+    for m in (1, 3):
+        few, many = (MultiBit(2.0, d, num_samples=m) for d in (5, 1432))
+        assert exact_epsilon(many) == pytest.approx(exact_epsilon(few), rel=1e-9)
+    assert exact_epsilon(PerFeature(1.0, 50)) == pytest.approx(50.0)
+
+
+def keeps_the_sign(x: list[float]) -> str:
+    """Text, not numbers: keeps its input with 3/4, so eps = log 3."""
+    kept = random.random() < 0.75
+    return "high" if (x[0] > 0.5) == kept else "low"
+
+
+def honest_answer(label: int) -> Any:
+    return label if random.random() < 0.5 else random.randrange(2)  # eps = log 3
+
+
+def test_callables() -> None:
+    random.seed(0)
+    small: dict[str, Any] = {"draws": 8000, "confidence": 0.9999}
+    honest = audit_callable("f", keeps_the_sign, epsilon=1.1, num_features=1, **small)
+    assert not honest.refuted
+    assert 0.9 < honest.finding.epsilon < math.log(3)
+    assert audit_callable("f", keeps_the_sign, epsilon=0.8, num_features=1, **small).refuted
+    assert audit_callable("f", honest_answer, epsilon=0.8, num_classes=2, **small).refuted
+
+
+def coin(p: float, generator: np.random.Generator) -> Any:
+    return lambda n: (generator.random((n, 1)) < p).astype(np.float64)
+
+
+def test_the_bound_holds_as_often_as_it_says() -> None:
+    """At the exact budget, one audit in (1 - confidence)^-1 may err: here about 5 of 100."""
+    generator = np.random.default_rng(0)
+    pair = Pair("coins", (0.0,), (1.0,), coin(0.75, generator), coin(0.25, generator))
+    wrong = sum(
+        lower_bound([pair], draws=400, confidence=0.95).epsilon > math.log(3) for _ in range(100)
+    )
+    assert wrong <= 14  # more than that has a chance of 1e-4 at a rate of 5 %
+
+
+def test_bounds_by_hand() -> None:
+    # All of 100 against none of 100, 2.5 % on each side: p = 0.025^(1/100), q = 1 - p
+    p = 0.025 ** (1 / 100)
+    found = float(_bound(np.array(100), np.array(0), 100, 0.95, 0.0))
+    assert found == pytest.approx(math.log(p / (1 - p)))
+    with_delta = float(_bound(np.array(100), np.array(0), 100, 0.95, 0.1))
+    assert with_delta == pytest.approx(math.log((p - 0.1) / (1 - p)))
+
+
+def test_the_lowest_binary_place() -> None:
+    values = np.array([[1.0], [0.75], [3.0], [2.0**-40], [0.0], [-0.5]])
+    assert _lowest_place(values).tolist() == [0, -2, 0, -40, 2000, -1]
+    assert _lowest_place(np.array([[1.0, 0.75]])).tolist() == [-2]
+
+
+def test_delta_is_part_of_the_claim() -> None:
+    """An event of probability delta may tell the inputs apart."""
+    generator = np.random.default_rng(0)
+    pair = Pair("rare", (0.0,), (1.0,), coin(0.01, generator), coin(0.0, generator))
+    assert lower_bound([pair], draws=20_000, confidence=0.99).epsilon > 2
+    assert lower_bound([pair], draws=20_000, confidence=0.99, delta=0.02).epsilon == 0
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    threads = torch.get_num_threads()
+    quick = ["draws=4000", f"results_dir={tmp_path}"]
+    assert main(["mechanism=mb", "x_eps=1", "num_features=2", *quick]) == 0
+    shown = capsys.readouterr().out
+    assert "claimed  eps = 1" in shown
+    assert "exact  eps = 1," in shown
+    assert "verdict  holds" in shown
+    assert (tmp_path / "audit" / "mb-eps-1.png").stat().st_size > 5000
+    broken = "mechanism._target_=privacy.broken_mechanisms.PerFeature"
+    assert main(["mechanism=custom", broken, "x_eps=1", *quick]) == 1
+    assert "verdict  refuted" in capsys.readouterr().out
+    target = "callable=privacy.test_audit_command.honest_answer"
+    assert main([target, "eps=0.5", "num_classes=2", *quick]) == 1
+    assert main(["label_mechanism=rr", "y_eps=0.5", *quick]) == 0
+    capsys.readouterr()
+    for words, message in (
+        (["mechanism=mb", "x_eps=inf"], "claims nothing"),
+        ([target], "eps=nan: must be the budget"),
+        (["callable=nowhere.f", "eps=1"], "must be an importable"),
+        (["draws=many"], "draws=many: must be a whole number"),
+        (["draws=10"], "draws=10: must be a whole number >= 200"),
+        (["confidence=1"], "confidence=1.0: must lie strictly"),
+        (["num_classes=1"], "num_classes=1"),
+    ):
+        assert main([*words, f"results_dir={tmp_path}"]) == 2
+        error = capsys.readouterr().err
+        assert message in error
+        assert error.count("\n") == 1
+    torch.set_num_threads(threads)
+
+
+def test_too_few_draws_are_refused() -> None:
+    with pytest.raises(InputError, match="draws=10"):
+        lower_bound([], draws=10, confidence=0.9)
+
+
+def test_the_published_audit_covers_all_mechanisms_and_refutes_none() -> None:
+    path = Path(__file__).parents[2] / "results" / "audit.csv"
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    names = {"mb", "1b", "lp", "ag", "rr", "client mb", "client rr"}
+    assert {row["mechanism"] for row in rows} == names
+    assert {row["verdict"] for row in rows} == {"holds", "not refuted"}
+    for row in rows:
+        assert float(row["empirical_eps"]) <= float(row["claimed_eps"])
+        if row["exact_eps"]:
+            assert float(row["exact_eps"]) <= float(row["claimed_eps"]) * (1 + 1e-8)

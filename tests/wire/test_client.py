@@ -1,0 +1,430 @@
+import itertools
+import json
+import math
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lpgnn import client
+from lpgnn.client import ClientError, Ledger, Report, Task
+from lpgnn.privacy import MultiBit, RandomizedResponse
+from lpgnn.privacy.audit import bit_outputs, label_outputs
+
+from .tasks import small_task, task_source
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def outcomes(
+    experiment: Callable[[client.RandomBits], Any], *, deepest: int = 6
+) -> Iterator[tuple[Fraction, Any]]:
+    """Every outcome of an experiment with its exact probability, over all random bits.
+
+    Draws are tried one after another; paths of more than ``deepest`` draws (rejections without
+    end) are left out.
+    """
+    paths: list[list[tuple[int, int]]] = [[]]  # the draws made so far: value and bits
+    while paths:
+        path = paths.pop()
+        calls = 0
+
+        class Open(Exception):
+            pass
+
+        def draw(bits: int, path: list[tuple[int, int]] = path) -> int:
+            nonlocal calls
+            calls += 1
+            if calls <= len(path):
+                return path[calls - 1][0]
+            raise Open(bits)
+
+        try:
+            result = experiment(draw)
+        except Open as question:
+            (bits,) = question.args
+            if len(path) < deepest:
+                paths += [[*path, (value, bits)] for value in range(2**bits)]
+            continue
+        yield Fraction(1, 2 ** sum(bits for _, bits in path)), result
+
+
+def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
+    """Rational bounds of e^x by Taylor's series and its remainder, for 0 <= x < 20."""
+    terms = [Fraction(1)]
+    for n in range(1, 120):
+        terms.append(terms[-1] * x / n)
+    below = sum(terms, Fraction(0))
+    return below, below + 2 * terms[-1]
+
+
+EPSILONS = [Fraction(1, 100), Fraction(1, 3), Fraction(1), Fraction(5, 2), Fraction(8)]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("m", [1, 3])
+def test_a_bit_spends_at_most_its_share_and_almost_all_of_it(epsilon: Fraction, m: int) -> None:
+    task = small_task(x_eps=float(epsilon), num_samples=m)
+    lowest = task.lowest_weight()
+    assert task.bit_weight(Fraction(0)) == lowest
+    assert task.bit_weight(Fraction(1)) == 2**64 - lowest
+    below, above = exp_bounds(task.x_eps / m)
+    ratio = Fraction(2**64 - lowest, lowest)
+    assert ratio <= below  # never more than e^(eps/m), in exact arithmetic
+    assert Fraction(2**64 - (lowest - 1), lowest - 1) > above * (1 - Fraction(1, 2**60))
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("c", [2, 7, 70])
+def test_a_label_spends_at_most_its_budget(epsilon: Fraction, c: int) -> None:
+    task = small_task(y_eps=float(epsilon), num_classes=c)
+    below, above = exp_bounds(task.y_eps)
+    flip = task.flip_weight()
+    assert Fraction(task.keep_weight(), flip) <= below
+    assert Fraction(2**64 - (c - 1) * (flip - 1), flip - 1) > above  # one less would be too few
+
+
+@pytest.mark.parametrize("m", [1, 2, 4])
+def test_probabilities_are_those_of_the_simulation(m: int) -> None:
+    """Every output of the enumerated mechanism, from the client's whole weights."""
+    task = small_task(num_features=4, num_samples=m, x_eps=1.5)
+    mechanism = MultiBit(1.5, 4, num_samples=m)
+    x = (0.0, 0.25, 1.0, 0.8)
+    table = bit_outputs(mechanism, x)
+    for output, log_probability in table.items():
+        exact = Fraction(1, math.comb(4, m))
+        for value, bit in zip(x, output, strict=True):
+            weight = Fraction(task.bit_weight(task.position(0, value)), 2**64)
+            exact *= {1: weight, -1: 1 - weight, 0: Fraction(1)}[bit]
+        assert float(exact) == pytest.approx(math.exp(log_probability), rel=1e-12)
+
+
+def test_label_probabilities_are_those_of_the_simulation() -> None:
+    task = small_task(y_eps=0.7, num_classes=5)
+    table = label_outputs(RandomizedResponse(0.7, 5), 2)
+    assert task.keep_weight() / 2**64 == pytest.approx(math.exp(table[2]), rel=1e-12)
+    assert task.flip_weight() / 2**64 == pytest.approx(math.exp(table[0]), rel=1e-12)
+
+
+@pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probabilities of five bits, so that all draws can be tried."""
+    monkeypatch.setattr(client, "PRECISION", 5)
+
+
+@pytest.mark.usefixtures("coarse")
+def test_draws_have_exactly_the_stated_probabilities() -> None:
+    """All random bits are tried: reports come out as often as the weights say, to the last bit."""
+    task = small_task(num_features=4, num_samples=1, y_eps=1.2)
+    draw = partial(client.perturb, task, node=0, features=[0.0, 1.0, 0.5, 0.0], asked=True, label=1)
+    found: Counter[Report] = Counter()
+    for probability, report in outcomes(lambda bits: draw(random_bits=bits)):
+        found[report] += probability  # type: ignore[assignment]
+    assert sum(found.values()) == 1
+    keep, flip = task.keep_weight(), task.flip_weight()
+    for i, bit, label in itertools.product(range(4), (-1, 1), range(3)):
+        one = task.bit_weight(task.position(i, [0.0, 1.0, 0.5, 0.0][i]))
+        expected = Fraction(1, 4) * Fraction(one if bit == 1 else 32 - one, 32)
+        expected *= Fraction(keep if label == 1 else flip, 32)
+        assert found[Report(0, (i,), (bit,), label)] == expected
+
+
+@pytest.mark.usefixtures("coarse")
+def test_coarse_probabilities_are_rounded_towards_privacy() -> None:
+    """Over all inputs, no report is more than e^eps times likelier under one than another."""
+    task = small_task(num_features=2, num_samples=1)
+    tables = []
+    for x in itertools.product((0.0, 0.4, 1.0), repeat=2):
+        table: Counter[Report] = Counter()
+        for probability, report in outcomes(
+            lambda bits, x=x: client.perturb(  # type: ignore[misc]
+                task, node=0, features=x, asked=False, random_bits=bits
+            )
+        ):
+            table[report] += probability  # type: ignore[assignment]
+        tables.append(table)
+    for a, b in itertools.permutations(tables, 2):
+        for report in a | b:
+            assert a[report] <= b[report] * exp_bounds(Fraction(1))[0]
+
+
+@pytest.mark.parametrize(("d", "m"), [(4, 2), (4, 3), (2, 1), (4, 4)])
+def test_subsets_are_uniform(d: int, m: int) -> None:
+    counts: Counter[tuple[int, ...]] = Counter()
+    total = Fraction(0)
+    for probability, subset in outcomes(lambda bits: tuple(client._sample(d, m, bits)), deepest=7):
+        counts[subset] += probability  # type: ignore[assignment]
+        total += probability
+    assert set(counts) == set(itertools.combinations(range(d), m))
+    assert len(set(counts.values())) == 1  # the same for every subset, whatever is still rejected
+    assert total > Fraction(99, 100)
+
+
+def test_numbers_below_n_are_uniform() -> None:
+    counts: Counter[int] = Counter()
+    for probability, value in outcomes(lambda bits: client._below(5, bits), deepest=4):
+        counts[value] += probability  # type: ignore[assignment]
+    assert set(counts) == set(range(5))
+    assert len(set(counts.values())) == 1
+
+
+@pytest.mark.usefixtures("coarse")
+def test_a_missing_label_is_any_class() -> None:
+    task = small_task(num_classes=4, num_features=1, num_samples=1)
+    counts: Counter[int | None] = Counter()
+    for probability, report in outcomes(
+        lambda bits: client.perturb(task, node=0, features=[0.0], asked=True, random_bits=bits)
+    ):
+        counts[report.label] += probability  # type: ignore[assignment]
+    assert counts == dict.fromkeys(range(4), Fraction(1, 4))
+
+
+def test_values_are_clamped_and_nan_has_a_public_place() -> None:
+    ranges = [(-3, 7), (0, 1), (10, 20), (0, 1), (0, 1)]
+    task = small_task(ranges=ranges, missing=0.25)
+    assert task.position(0, -3) == 0
+    assert task.position(0, 2) == Fraction(1, 2)
+    assert task.position(0, 100) == 1
+    assert task.position(2, -math.inf) == 0
+    assert task.position(2, math.inf) == 1
+    assert task.position(2, math.nan) == task.position(1, None) == Fraction(1, 4)
+
+
+def test_absent_features_of_a_mapping_are_zeros() -> None:
+    task = small_task(num_samples=5)
+    by_list = client.perturb(
+        task, node=0, features=[0, 0, 1, 0, 0], asked=False, random_bits=lambda k: 2 ** (k - 1)
+    )
+    by_mapping = client.perturb(
+        task, node=0, features={2: 1.0}, asked=False, random_bits=lambda k: 2 ** (k - 1)
+    )
+    assert by_list == by_mapping == Report(0, (0, 1, 2, 3, 4), (-1, -1, 1, -1, -1), None)
+
+
+REPORT = Report(7, (1, 4), (1, -1), 2)
+
+
+def test_the_byte_layout_by_hand() -> None:
+    task = small_task()
+    wire = client.encode(task, REPORT)
+    # 3 bits an index, a bit each, 2 bits of label: 001 100 1 0 10, and 6 zeros
+    assert wire[:3] == b"LP\x01"
+    assert wire[3:11] == task.hash
+    assert wire[11:15] == b"\x00\x00\x00\x07"
+    assert wire[15:17] == bytes([0b00110010, 0b10000000])
+    assert len(wire) == task.report_bytes == 21
+    assert client.decode(task, wire) == REPORT
+
+
+def test_cora_sends_two_bytes() -> None:
+    task = small_task(num_nodes=2708, num_features=1432, num_samples=1, num_classes=7)
+    assert task.payload_bits == 15  # 11 for the index, 1 bit, 3 for seven classes or none
+    assert (task.payload_bytes, task.report_bytes) == (2, 21)
+
+
+@pytest.mark.parametrize("m", [1, 2, 4, 5])
+@pytest.mark.parametrize("c", [2, 3, 4, 300])
+def test_bytes_and_json_give_reports_back(m: int, c: int) -> None:
+    task = small_task(num_samples=m, num_classes=c)
+    for node in range(12):
+        asked = node % 2 == 0
+        report = client.perturb(task, node=node, features=[0.5] * 5, asked=asked)
+        assert client.decode(task, client.encode(task, report)) == report
+        assert client.from_json(task, client.to_json(task, report)) == report
+
+
+def test_golden_files() -> None:
+    """What was published once can be read for good: a change here is a new version."""
+    task = Task.parse((GOLDEN / "task.json").read_bytes())
+    assert task.hash.hex() == (GOLDEN / "task.hash").read_text().strip()
+    expected = json.loads((GOLDEN / "reports.json").read_text())
+    wires = (GOLDEN / "reports.bin").read_bytes()
+    size = task.report_bytes
+    assert len(wires) == size * len(expected)
+    for i, line in enumerate(expected):
+        wire = wires[i * size : (i + 1) * size]
+        report = client.decode(task, wire)
+        assert client.encode(task, report) == wire
+        assert json.loads(client.to_json(task, report)) == line
+        assert client.from_json(task, json.dumps(line)) == report
+
+
+def answer(ledger: Ledger, task: Task, **given: Any) -> bytes:
+    inputs: dict[str, Any] = {"node": 3, "features": [0.5] * 5, "asked": True, "label": 1}
+    return ledger.report(task, **(inputs | given))
+
+
+def test_a_report_is_drawn_once_and_repeated(tmp_path: Path) -> None:
+    task = small_task(x_eps=0.1)
+    with Ledger(tmp_path / "ledger", limit=5) as ledger:
+        first = answer(ledger, task)
+        again = {answer(ledger, task, features=[1.0] * 5, label=2) for _ in range(20)}
+        assert again == {first}
+        assert ledger.spent() == Fraction(11, 10)
+    with Ledger(tmp_path / "ledger", limit=5) as ledger:  # the device was switched off
+        assert answer(ledger, task) == first
+
+
+def test_a_budget_is_not_spent_twice(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger", limit=2.5) as ledger:
+        answer(ledger, small_task())
+        with pytest.raises(ClientError, match=r"costs 2, and 2 of 2\.5 is spent"):
+            answer(ledger, small_task(salt="t"))
+        assert ledger.spent() == 2
+        assert answer(ledger, small_task())  # what was paid for is still sent
+
+
+def test_a_ledger_counts_what_was_asked(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger", limit=1) as ledger:
+        answer(ledger, small_task(), asked=False, label=None)
+        assert ledger.spent() == 1
+
+
+def test_one_device_is_one_node(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger", limit=5) as ledger:
+        answer(ledger, small_task())
+        with pytest.raises(ClientError, match="drawn for node 3"):
+            answer(ledger, small_task(), node=4)
+
+
+def test_a_failed_draw_spends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> Report:
+        raise KeyboardInterrupt
+
+    with Ledger(tmp_path / "ledger", limit=5) as ledger:
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "perturb", broken)
+            with pytest.raises(KeyboardInterrupt):
+                answer(ledger, small_task())
+        assert ledger.spent() == 0
+        assert answer(ledger, small_task())
+
+
+def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    path.write_bytes(b"this is no database, and it is long enough to look like one" * 20)
+    with pytest.raises(ClientError, match="cannot be used"):
+        Ledger(path, limit=5)
+
+
+def test_a_report_is_on_disk_before_it_is_sent(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger", limit=5) as ledger:
+        wire = answer(ledger, small_task())
+        other = sqlite3.connect(tmp_path / "ledger")
+        assert other.execute("SELECT wire FROM reports").fetchall() == [(wire,)]
+        other.close()
+
+
+def test_bad_inputs_are_named() -> None:
+    task = small_task()
+    for given, message in (
+        ({"node": 12}, r"node=12: must be a whole number in 0\.\.11"),
+        ({"features": [0.0] * 4}, "features: 4 of them: must be 5"),
+        ({"features": [0.0, "x", 0, 0, 0]}, "features: 'x': must be numbers"),
+        ({"features": {5: 1.0}}, r"features: 5: must be a number in 0\.\.4"),
+        ({"label": 3}, r"label=3: must be a whole number in 0\.\.2"),
+        ({"asked": False}, "label=1: this node is not asked"),
+    ):
+        inputs: dict[str, Any] = {"node": 3, "features": [0.5] * 5, "asked": True, "label": 1}
+        with pytest.raises(ClientError, match=message):
+            client.perturb(task, **(inputs | given))
+
+
+def changed(**changes: Any) -> bytes:
+    members = json.loads(task_source())
+    for name, value in changes.items():
+        members[name] = value
+    return json.dumps(members).encode()
+
+
+def without(name: str) -> bytes:
+    members = json.loads(task_source())
+    del members[name]
+    return json.dumps(members).encode()
+
+
+BAD_TASKS = {
+    "not JSON": (b"{", "task: not JSON"),
+    "not text": (b"\xff\xfe\x00", "task: not JSON"),
+    "no object": (b"[1]", "task: must be a JSON object"),
+    "a member twice": (task_source()[:-2] + b', "x_eps": 9}', "a member is there twice"),
+    "deep": (b"[" * 100_000, "task: not JSON"),
+    "version": (changed(lpgnn_task=2), "lpgnn_task=2: must be 1"),
+    "missing member": (without("y_eps"), "y_eps is missing"),
+    "unknown member": (changed(noise=1), "'noise' is unknown"),
+    "Laplace": (changed(mechanism="lp"), "mechanism=lp: is for simulation only"),
+    "Gaussian": (changed(mechanism="ag"), "mechanism=ag: is for simulation only"),
+    "mechanism": (changed(mechanism="none"), "mechanism='none': must be mb"),
+    "label mechanism": (changed(label_mechanism="exact"), "must be rr"),
+    "NaN": (task_source().replace(b'"x_eps": 1.0', b'"x_eps": NaN'), "NaN is no JSON number"),
+    "infinite budget": (task_source().replace(b'"x_eps": 1.0', b'"x_eps": 1e999'), "1e999"),
+    "budget 0": (changed(x_eps=0), "x_eps=0: must be a number above 0"),
+    "huge exponent": (
+        task_source().replace(b'"x_eps": 1.0', b'"x_eps": 1e-999999999'),
+        "x_eps=0: must be a number above 0",
+    ),
+    "budget too small": (changed(x_eps=1e-25), "x_eps=1e-25: is too small"),
+    "negative budget": (changed(y_eps=-1), "y_eps=-1"),
+    "text for a budget": (changed(y_eps="1"), "y_eps='1'"),
+    "true for a number": (changed(num_samples=True), "num_samples=True"),
+    "m above d": (changed(num_samples=6), r"num_samples=6: must be a whole number in 1\.\.5"),
+    "one class": (changed(num_classes=1), "num_classes=1"),
+    "no nodes": (changed(num_nodes=0), "num_nodes=0"),
+    "empty range": (changed(ranges=[[1, 1]]), "must be \\[low, high\\] with low < high"),
+    "two ranges": (changed(ranges=[[0, 1], [0, 1]]), "must be one pair"),
+    "missing": (changed(missing=2), "missing=2: must be a number in \\[0, 1\\]"),
+    "salt": (changed(salt=5), "salt=5: must be text"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TASKS)
+def test_bad_tasks_are_refused_in_one_line(name: str) -> None:
+    source, message = BAD_TASKS[name]
+    with pytest.raises(ClientError, match=message) as caught:
+        Task.parse(source)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_the_client_needs_the_standard_library_only(tmp_path: Path) -> None:
+    """In a fresh process without site-packages, and as a file on its own."""
+    script = (
+        "import sys, lpgnn.client\n"
+        "outside = {name.split('.')[0] for name in sys.modules} - sys.stdlib_module_names\n"
+        "print(sorted(outside - {'lpgnn', '__main__', '__mp_main__', 'sitecustomize'}))"
+    )
+    source = Path(client.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path.insert(0, {str(source)!r})\n{script}"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_command(tmp_path: Path) -> None:
+    (tmp_path / "task.json").write_bytes(task_source())
+    (tmp_path / "features.json").write_text("[0, 1, null, 0.5, 0]")
+    words = [
+        *(sys.executable, client.__file__, str(tmp_path / "task.json"), "--node", "3"),
+        *("--features", str(tmp_path / "features.json"), "--label", "1"),
+        *("--ledger", str(tmp_path / "ledger")),
+    ]
+    done = subprocess.run(words, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    report = client.decode(small_task(), done.stdout)
+    assert report.node == 3
+    as_json = subprocess.run([*words, "--json"], capture_output=True)
+    assert client.from_json(small_task(), as_json.stdout) == report  # remembered
+    (tmp_path / "task.json").write_bytes(task_source(salt="another"))
+    refused = subprocess.run(words, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert refused.stderr == "error: budget: this task costs 2, and 2 of 2 is spent\n"

@@ -1,0 +1,403 @@
+import io
+import json
+import random
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lpgnn import client
+from lpgnn.client import ClientError, Report, Task
+from lpgnn.collect import main
+from lpgnn.errors import InputError
+from lpgnn.privacy import MultiBit, RandomizedResponse
+from lpgnn.privacy.collection import Collection, ReceivedReports
+from lpgnn.privacy.collector import Collector, Refusal
+from lpgnn.privacy.payloads import crc32_of_rows, intact, read_payloads, split_rows
+
+from .tasks import small_graph, small_task, task_source
+
+TASK, GRAPH = small_task(), small_graph()
+ASKED = GRAPH.asked.tolist()
+
+
+def report_of(node: int, draws: random.Random) -> Report:
+    label = draws.randrange(3) if ASKED[node] else None
+    indices = tuple(sorted(draws.sample(range(5), 2)))
+    return Report(node, indices, (draws.choice((-1, 1)), draws.choice((-1, 1))), label)
+
+
+REPORTS = [report_of(node, random.Random(node)) for node in range(12)]
+WIRES = [client.encode(TASK, report) for report in REPORTS]
+
+
+def sealed(body: bytes) -> bytes:
+    """A body with the checksum that belongs to it."""
+    return body + zlib.crc32(body).to_bytes(4, "big")
+
+
+def with_payload(node: int, payload: int) -> bytes:
+    return sealed(WIRES[node][:15] + payload.to_bytes(2, "big"))
+
+
+def packed(first: int, second: int, bits: int, label: int, padding: int = 0) -> int:
+    """The payload of 3 + 3 + 2 + 2 bits and 6 bits of padding."""
+    return first << 13 | second << 10 | bits << 8 | label << 6 | padding
+
+
+def json_with(**changes: Any) -> bytes:
+    members = json.loads(client.to_json(TASK, REPORTS[3])) | changes
+    return json.dumps(members).encode() + b"\n"
+
+
+W3 = WIRES[3]
+# A report that is not one, and the reason that the collector gives.
+MALFORMED: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "empty: no report in it"),
+    "noise": (b"hello, this is not a report", "not a report"),
+    "version": (sealed(b"LP\x02" + W3[3:-4]), "version 2: must be 1"),
+    "another task": (
+        client.encode(small_task(salt="other"), REPORTS[3]),
+        f"task {small_task(salt='other').hash.hex()}: must be {TASK.hash.hex()}",
+    ),
+    "too short": (W3[:-1], "length 20: must be 21 bytes"),
+    "too long": (W3 + b"\x00", "not a report"),  # a report, and a byte
+    "cut in the header": (W3[:7], "length 7: must be 21 bytes"),
+    "damaged": (W3[:16] + bytes([W3[16] ^ 64]) + W3[17:], "damaged: the checksum"),
+    "damaged checksum": (W3[:-1] + bytes([W3[-1] ^ 1]), "damaged: the checksum"),
+    "unknown node": (sealed(W3[:11] + (12).to_bytes(4, "big") + W3[15:17]), "node 12: unknown"),
+    "huge node": (sealed(W3[:11] + b"\xff" * 4 + W3[15:17]), "node 4294967295: unknown"),
+    "index out of range": (with_payload(3, packed(1, 5, 0, 0)), "index 5: must"),
+    "index twice": (with_payload(3, packed(2, 2, 0, 0)), r"indices (2, 2): must be ascending"),
+    "indices descending": (with_payload(3, packed(3, 1, 0, 0)), "indices (3, 1): must be"),
+    "padding": (with_payload(3, packed(1, 3, 0, 0, 1)), "padding: must be zeros"),
+    "label missing": (with_payload(3, packed(1, 3, 0, 3)), "label of node 3: is missing"),
+    "label not asked for": (with_payload(10, packed(1, 3, 0, 1)), "label of node 10: was not"),
+    "JSON cut": (b'{"lpgnn_report": 1,\n', "report: not JSON"),
+    "JSON version": (json_with(lpgnn_report=7), "version 7: must be 1"),
+    "JSON task": (json_with(task="00"), "task '00': must be"),
+    "JSON member": (json_with(extra=1), "report: 'extra' is unknown"),
+    "JSON bits": (json_with(bits=[0, 1]), "bit 0: must be -1 or 1"),
+    "JSON bool": (json_with(bits=[True, 1]), "bit True: must be -1 or 1"),
+    "JSON too many": (json_with(indices=[0, 1, 2]), "3 indices and 2 bits: must be 2"),
+    "JSON label": (json_with(label=3), "label 3: must be a whole number in 0..2"),
+    "JSON node": (json_with(node="3"), "node '3': unknown"),
+    "JSON list": (json_with(indices=5), "indices 5: must be a list"),
+}
+
+
+def collected(feed: Callable[[Collector], None]) -> tuple[Collection, list[Refusal], Collector]:
+    refusals: list[Refusal] = []
+    collector = Collector(TASK, GRAPH, refusals.append)
+    feed(collector)
+    return collector.collection(), refusals, collector
+
+
+def stream(data: bytes) -> tuple[Collection, list[Refusal], Collector]:
+    return collected(lambda collector: collector.add_stream(io.BytesIO(data), "s"))
+
+
+def reports_in(collection: Collection) -> list[Report]:
+    """The reports of a collection, decoded by the client."""
+    head = client.MAGIC + b"\x01" + TASK.hash
+    return [
+        client.decode(TASK, sealed(head + node.to_bytes(4, "big") + payload.tobytes()))
+        for node, payload in enumerate(collection.payloads)
+        if collection.received[node]
+    ]
+
+
+def test_a_stream_of_reports_comes_out_as_it_was_sent() -> None:
+    collection, refusals, collector = stream(b"".join(WIRES))
+    assert reports_in(collection) == REPORTS
+    assert refusals == []
+    assert collector.num_accepted == 12
+
+
+def test_json_comes_out_the_same() -> None:
+    lines = "\n".join(client.to_json(TASK, report) for report in REPORTS)
+    collection, refusals, _ = stream(lines.encode())
+    assert reports_in(collection) == REPORTS
+    assert refusals == []
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_report_is_refused_in_one_line_and_nothing_else_is_lost(
+    name: str, tmp_path: Path
+) -> None:
+    """In a folder, a file for each report: the malformed one comes first and takes no place."""
+    wrong, reason = MALFORMED[name]
+    (tmp_path / "00").write_bytes(wrong)
+    for node, wire in enumerate(WIRES):
+        (tmp_path / f"{node + 1:02}").write_bytes(wire)
+    collection, refusals, _ = collected(lambda collector: collector.add_folder(tmp_path))
+    wanted = [r for r in refusals if not r.reason.startswith("replay")]
+    assert len(wanted) == 1
+    assert wanted[0].source == "00"
+    assert reason in wanted[0].reason
+    assert "\n" not in wanted[0].reason
+    assert reports_in(collection) == REPORTS
+
+
+BINARY = [name for name, (wrong, _) in MALFORMED.items() if wrong and not name.startswith("JSON")]
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_a_stream_goes_on_after_damage(name: str) -> None:
+    wrong, reason = MALFORMED[name]
+    collection, refusals, _ = stream(b"".join(WIRES[:6]) + wrong + b"".join(WIRES[6:]))
+    assert reports_in(collection) == REPORTS
+    reasons = [r.reason for r in refusals if not r.reason.startswith("replay")]
+    assert len(reasons) == 1
+    if name not in ("too short", "cut in the header", "noise"):  # where it ends cannot be seen
+        assert reason in reasons[0]
+    assert refusals[0].offset in (6 * 21, 7 * 21)
+
+
+@pytest.mark.parametrize("lost", [1, 5, 20])
+def test_lost_bytes_cost_one_report(lost: int) -> None:
+    data = b"".join(WIRES)
+    collection, refusals, _ = stream(data[: 3 * 21 + 8] + data[3 * 21 + 8 + lost :])
+    kept = {report.node for report in reports_in(collection)}
+    assert kept >= set(range(12)) - ({3} if lost < 13 else {3, 4})
+    assert len(refusals) == 1
+
+
+def test_a_stream_longer_than_a_block_with_damage_everywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("lpgnn.privacy.collector._CHUNK_BYTES", 50)
+    monkeypatch.setattr("lpgnn.privacy.collector._LARGEST_BLOCK", 3)
+    monkeypatch.setattr("lpgnn.privacy.collector._SMALLEST_BLOCK", 1)
+    monkeypatch.setattr("lpgnn.privacy.collector._LONGEST_PIECE", 64)
+    draws = random.Random(0)
+    for _ in range(50):
+        pieces = []
+        for wire in WIRES:
+            pieces += [draws.randbytes(draws.randrange(90)) if draws.random() < 0.5 else b"", wire]
+        data = b"".join(pieces)
+        if data[:1] != b"{":
+            collection, _, _ = stream(data)
+            assert reports_in(collection) == REPORTS
+
+
+def test_the_first_report_of_a_node_counts() -> None:
+    other = client.encode(TASK, Report(3, (0, 1), (1, 1), 0 if REPORTS[3].label else 1))
+    for size in (1, 12):
+        data = b"".join(WIRES[:size]) if size > 3 else WIRES[3]
+        collection, refusals, collector = stream(data + other + WIRES[3])
+        assert collection.received[3]
+        assert REPORTS[3] in reports_in(collection)
+        texts = [r.reason for r in refusals]
+        assert texts == [
+            "replay of node 3: another report is here already",
+            "replay of node 3: the same report again",
+        ]
+        assert collector.refused == {"replay": 2}
+
+
+def test_arrays_accept_what_the_client_accepts() -> None:
+    """Random payloads, mostly wrong: the two readers agree on every one."""
+    draws = random.Random(1)
+    wires = [
+        sealed(WIRES[0][:11] + draws.randrange(14).to_bytes(4, "big") + draws.randbytes(2))
+        for _ in range(3000)
+    ]
+    block = np.frombuffer(b"".join(wires), np.uint8).reshape(-1, 21)
+    assert intact(TASK, block).all()
+    nodes, payloads = split_rows(block)
+    read = read_payloads(TASK, payloads)
+    valid = read.valid & (nodes < 12)
+    assert 0 < valid.sum() < 3000
+    for i, wire in enumerate(wires):
+        try:
+            report = client.decode(TASK, wire)
+        except ClientError:
+            assert not valid[i]
+            continue
+        assert valid[i]
+        assert report.node == nodes[i]
+        assert report.indices == tuple(read.indices[i].tolist())
+        assert report.bits == tuple(read.signs[i].tolist())
+        assert report.label == (None if read.labels[i] < 0 else read.labels[i])
+
+
+def test_checksums_of_rows_are_zlibs() -> None:
+    rows = np.random.default_rng(0).integers(0, 256, (50, 33)).astype(np.uint8)
+    assert crc32_of_rows(rows).tolist() == [zlib.crc32(row.tobytes()) for row in rows]
+
+
+@pytest.mark.parametrize("m", [1, 5])
+def test_payloads_in_parts_are_the_same(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = small_task(num_samples=m)
+    wires = [
+        client.encode(task, client.perturb(task, node=i, features=[0.5] * 5, asked=False))
+        for i in range(12)
+    ]
+    block = np.frombuffer(b"".join(wires), np.uint8).reshape(12, -1)
+    _, payloads = split_rows(block)
+    whole = read_payloads(task, payloads)
+    monkeypatch.setattr("lpgnn.privacy.payloads._BLOCK_BITS", 100)
+    parts = read_payloads(task, payloads)
+    for name in ("indices", "signs", "labels", "valid"):
+        assert np.array_equal(getattr(whole, name), getattr(parts, name))
+    assert whole.indices.shape == (12, m)
+
+
+def test_what_training_sees_is_what_was_sent() -> None:
+    collection, _, _ = stream(b"".join(WIRES[:5] + WIRES[6:11]))  # nodes 5 and 11 are silent
+    server = collection.collected()
+    sent = torch.zeros(12, 5)
+    for report in REPORTS:
+        if report.node not in (5, 11):
+            sent[report.node, list(report.indices)] = torch.tensor(report.bits).float()
+    mechanism = MultiBit(1.0, 5, num_samples=2)
+    assert server.features is not None
+    expected = sent * mechanism.scale() + mechanism.offset()
+    assert torch.allclose(server.features.rectified(), expected)
+    assert server.features.magnitude == mechanism.magnitude()
+    labels = [-1 if r.label is None or r.node in (5, 11) else r.label for r in REPORTS]
+    assert server.labels.classes.tolist() == labels
+    assert server.train_mask.tolist() == [True] * 5 + [False] * 7
+    assert server.val_mask.tolist() == [False] * 6 + [True] * 3 + [False] * 3
+    response = RandomizedResponse(1.0, 3)
+    assert torch.equal(server.labels.transition, response.transition())
+    assert server.labels.likelihood[:, 0].tolist() == pytest.approx(
+        response.transition()[:, labels[0]].tolist()
+    )
+    assert (server.x_eps, server.y_eps) == (1.0, 1.0)
+
+
+def test_a_file_gives_the_collection_back(tmp_path: Path) -> None:
+    collection, _, _ = stream(b"".join(WIRES[:-1]))
+    collection.save(tmp_path / "c.npz")
+    again = Collection.load("reports", tmp_path / "c.npz")
+    assert again.digest == collection.digest
+    assert again.task == collection.task
+    assert reports_in(again) == REPORTS[:-1]
+    other, _, _ = stream(b"".join(WIRES))
+    assert other.digest != collection.digest
+
+
+def save_with(path: Path, **changes: Any) -> None:
+    collection, _, _ = stream(b"".join(WIRES))
+    collection.save(path)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    arrays |= {name: value for name, value in changes.items() if value is not None}
+    for name in [name for name, value in changes.items() if value is None]:
+        del arrays[name]
+    np.savez(path, **arrays)
+
+
+PAYLOADS = stream(b"".join(WIRES))[0].payloads
+BAD_FILES: dict[str, tuple[dict[str, Any], str]] = {
+    "missing array": ({"payloads": None}, "payloads is missing"),
+    "objects": ({"payloads": np.array([{}] * 12)}, "is not the npz file it should be"),
+    "type": ({"received": np.ones(12)}, "received has type float64"),
+    "task": ({"task": np.frombuffer(b"{", np.uint8)}, "task: not JSON"),
+    "another task": (
+        {"task": np.frombuffer(task_source(graph="other"), np.uint8)},
+        "but the task is for graph other",
+    ),
+    "another graph": ({"train": np.zeros(12, dtype=bool)}, "has digest"),
+    "shape": ({"payloads": PAYLOADS[:, :1]}, "payloads must be"),
+    "nodes": ({"received": np.ones(11, dtype=bool)}, "must be a mask of 12 nodes"),
+    "range": ({"payloads": np.full_like(PAYLOADS, 255)}, "the payload of node 0 is out of range"),
+    "labels": ({"payloads": PAYLOADS[::-1].copy()}, "labels must come from"),
+    "silent": ({"received": np.arange(12) < 6}, "of nodes that sent nothing must be zeros"),
+    "indptr": ({"indptr": np.arange(13)[::-1].copy()}, "indptr must rise"),
+    "edge": ({"indices": np.full(24, 99)}, r"indices must lie in 0\.\.11"),
+    "one way": ({"indices": np.tile([0, 1], 12)}, "in both directions"),
+    "overlap": ({"val": np.ones(12, dtype=bool)}, "train and val must be disjoint"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_bad_file_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    changes, message = BAD_FILES[name]
+    save_with(tmp_path / "c.npz", **changes)
+    with pytest.raises(InputError, match=message) as caught:
+        Collection.load("reports", tmp_path / "c.npz")
+    assert "\n" not in str(caught.value)
+
+
+def test_other_bad_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        ReceivedReports(str(tmp_path / "none.npz"))
+    (tmp_path / "text.npz").write_text("no archive")
+    with pytest.raises(InputError, match="is not the npz file"):
+        ReceivedReports(str(tmp_path / "text.npz"))
+    only_val, _, _ = stream(b"".join(WIRES[6:]))
+    only_val.save(tmp_path / "val.npz")
+    with pytest.raises(InputError, match="has no label of a train node"):
+        ReceivedReports(str(tmp_path / "val.npz"))
+
+
+LABELS = {
+    "header": ("a,b\n9,0\n", "whose first line is node,label"),
+    "node": ("node,label\n12,0\n", "line 2 has an unknown node"),
+    "label": ("node,label\n9,0\n10,x\n", "line 3 has an unknown label"),
+    "columns": ("node,label\n9\n", "line 2 must be node,label"),
+    "asked": ("node,label\n0,1\n", "nothing to test"),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_bad_labels_are_refused(name: str, tmp_path: Path) -> None:
+    content, message = LABELS[name]
+    stream(b"".join(WIRES))[0].save(tmp_path / "c.npz")
+    (tmp_path / "labels.csv").write_text(content)
+    with pytest.raises(InputError, match=message):
+        ReceivedReports(str(tmp_path / "c.npz"), str(tmp_path / "labels.csv"))
+
+
+def published(folder: Path) -> list[str]:
+    (folder / "task.json").write_bytes(task_source())
+    GRAPH.save(folder / "graph.npz")
+    return [
+        *(f"task={folder / 'task.json'}", f"graph={folder / 'graph.npz'}"),
+        *(f"reports={folder / 'inbox'}", f"out={folder / 'out.npz'}"),
+    ]
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = published(tmp_path)
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    assert main(words) == 2  # nothing to collect
+    for number, (wrong, _) in enumerate(MALFORMED.values()):
+        (inbox / f"wrong-{number:02}").write_bytes(wrong)
+    (inbox / "all").write_bytes(b"".join(WIRES))
+    capsys.readouterr()
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "12 of 12 nodes, 9 of 9 labels" in shown
+    assert f"refused  {len(MALFORMED)}" in shown or f"refused  {len(MALFORMED) + 1}" in shown
+    refused = (tmp_path / "out.refused.csv").read_text().splitlines()
+    assert refused[0] == "source,offset,reason"
+    assert len(refused) > len(MALFORMED)
+    assert reports_in(Collection.load("reports", tmp_path / "out.npz")) == REPORTS
+    assert main([*words[:2], f"reports={tmp_path / 'nowhere'}"]) == 2
+    assert main(["reprots=x"]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2
+    assert "must be a folder, a file or -" in errors[0]
+    assert not list(tmp_path.glob(".*tmp"))
+
+
+def test_a_task_for_another_graph_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = published(tmp_path)
+    (tmp_path / "task.json").write_bytes(task_source(graph="other"))
+    assert main(words) == 2
+    assert "but the task is for graph other" in capsys.readouterr().err
+
+
+def test_hashes_depend_on_every_byte() -> None:
+    assert Task.parse(task_source()).hash != Task.parse(task_source() + b" ").hash
