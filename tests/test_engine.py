@@ -774,17 +774,23 @@ def test_what_has_no_public_size_is_not_conditioned(graph: Graph) -> None:
         run_repeats(conditioned, graph, [0])
 
 
+def outcomes(rows: Rows) -> list[dict[str, Any]]:
+    """The rows without what tells graphs apart."""
+    named = ("id", "fingerprint", "options")
+    return [{k: v for k, v in row.items() if k not in named} for row in science(rows)]
+
+
 def test_blank_rows_do_not_depend_on_clean_features(graph: Graph) -> None:
     assert graph.features is not None
     changed = CsrMatrix.from_dense(1 - graph.features.to_dense())
-    blank = small(feature="blank", filter="conditioned", x_eps=3.0)
-    expected = science(run_repeats(blank, graph, range(2)))
-    for features in (changed, None):  # None: LastFM, where its features cannot be had
+    given: dict[str, Any] = {"filter": "conditioned", "x_eps": 3.0}
+    expected = outcomes(run_repeats(small(feature="blank", **given), graph, range(2)))
+    for features in (changed, None):  # None: LastFM, whose features are not available
         other = dataclasses.replace(graph, features=features)
-        assert science(run_repeats(blank, other, range(2))) == expected
-    raw = small(filter="conditioned", x_eps=3.0)
+        blank = small(feature="blank", dataset=other, **given)
+        assert outcomes(run_repeats(blank, other, range(2))) == expected
     other = dataclasses.replace(graph, features=changed)
-    rows = [run_repeats(raw, g, [0]) for g in (graph, other)]
+    rows = [run_repeats(small(dataset=g, **given), g, [0]) for g in (graph, other)]
     losses = [row["paper/val/loss"] for (row,) in rows]
     assert losses[0] != losses[1]
 
@@ -792,7 +798,7 @@ def test_blank_rows_do_not_depend_on_clean_features(graph: Graph) -> None:
 def test_raw_features_that_are_not_there_are_refused(graph: Graph) -> None:
     bare = dataclasses.replace(graph, features=None)
     with pytest.raises(InputError, match="feature=raw: needs private features"):
-        run_repeats(small(), bare, [0])
+        run_repeats(small(dataset=bare), bare, [0])
 
 
 @pytest.mark.parametrize("walk", ["plain", "lazy"])
@@ -806,12 +812,7 @@ def test_the_labels_only_learner_runs(graph: Graph, walk: Any, combine: Any) -> 
     rows = run_repeats(without, bare, range(3), on_epoch=ticks.append)
     assert ticks == [1, 1, 1]
     assert min(accuracies(rows)) > 50  # four classes
-    (whole,) = science(run_repeats(configuration, graph, [2]))
-    (bare_row,) = science(rows[2:])
-    named = ("id", "fingerprint")
-    assert {k: v for k, v in whole.items() if k not in named} == {
-        k: v for k, v in bare_row.items() if k not in named
-    }
+    assert outcomes(run_repeats(configuration, graph, [2])) == outcomes(rows[2:])
     for row in rows:
         assert (row["status"], row["feature"], row["x_eps"]) == ("ok", "none", 0.0)
         assert row["paper/test/acc"] == row["released/test/acc"]

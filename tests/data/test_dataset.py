@@ -26,6 +26,7 @@ from lpgnn.data import (
 )
 from lpgnn.data.graph import Topology
 from lpgnn.data.normalise import make_graph
+from lpgnn.data.planted import Planted
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
@@ -99,7 +100,7 @@ def test_every_dataset_file_gives_the_defaults_of_its_class() -> None:
         assert (dataset.name, dataset.target) == (name, target)
         assert dataset == type(dataset)()
         assert options == dataset.options()
-        assert (dataset.facts is None) == isinstance(dataset, BlockModel)
+        assert (dataset.facts is None) == isinstance(dataset, BlockModel | Planted)
         assert dataset.tuned_as == name
 
 
