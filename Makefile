@@ -13,9 +13,10 @@ DATASETS ?= cora,pubmed,facebook
 LASTFM = $(if $(filter file,$(origin DATASETS)),lastfm)
 PAPER = mechanisms,features,denoising,kprop,budgets
 BEYOND = conditioned_mechanisms,conditioned_features,conditioned_denoising,learners,value_of_features,equal_labels
+SEARCH = dataset=lastfm feature=blank filter.conditioning=node x_eps=1 weight_decay=0.01,0.001,0.0001 dropout=0.25,0.5,0.75 filter.steps=2,4,8,16
 PLACES = data_dir=$(DATA_DIR) results_dir=$(RESULTS_DIR)
 
-.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper information report audit real-users torture cluster-test clean
+.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper information report audit real-users torture cluster-test clean tune-beyond
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -66,6 +67,11 @@ beyond-paper: $(READY) ## Run what is missing beyond the paper (conditioned repo
 
 information: $(READY) ## Measure how many reported bits depend on the features
 	$(RUN) -m lpgnn.information $(PLACES)
+
+tune-beyond: $(READY) ## Repeat the search for the conditioned and residual tables: one collection on LastFM's graph
+	$(RUN) -m lpgnn.tune $(SEARCH) learner=residual y_eps=0.5,1,2 learning_rate=0.01,0.001,0.0003 results_dir=$(RESULTS_DIR)/search/residual data_dir=$(DATA_DIR)
+	$(RUN) -m lpgnn.tune $(SEARCH) y_eps=inf learning_rate=0.01,0.001 results_dir=$(RESULTS_DIR)/search/conditioned data_dir=$(DATA_DIR)
+	$(RUN) -m lpgnn.tune $(SEARCH) y_eps=0.5,1,2 learning_rate=0.01,0.001 learner.steps=2,4,8,16 results_dir=$(RESULTS_DIR)/search/conditioned data_dir=$(DATA_DIR)
 
 report: $(READY) ## Rebuild tables, figures and page from the rows
 	$(RUN) -m lpgnn.report $(PLACES)

@@ -79,7 +79,7 @@ def test_help_lists_groups_and_settings(capsys: pytest.CaptureFixture[str]) -> N
     shown = capsys.readouterr().out
     for text in (
         "usage: lpgnn run",
-        "dataset: cora, custom",
+        "dataset: actor, chameleon",
         "experiment: budget_split, budgets",
         "x_eps: 1.0",
     ):

@@ -830,7 +830,7 @@ def test_a_network_on_propagated_labels_runs(graph: Graph, monkeypatch: pytest.M
     operator = PreparedGraph(graph.topology, Backend.choose("cpu")).kprop("gcn")
     for repeat in range(3):  # each repeat builds on the propagated labels of its own
         own = collect_repeat(residual, graph, split_of(residual, graph, repeat), repeat)
-        scores = label_scores(own, operator, "lazy", "stack", "train").scores
+        scores = label_scores(own, operator, "lazy", "stack", "train+val").scores
         assert torch.equal(prior[repeat], scores)
     for row, other in zip(rows, forward, strict=True):
         assert row["status"] == "ok"

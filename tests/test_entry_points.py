@@ -116,5 +116,5 @@ def test_every_verb_is_a_module_with_a_main(capsys: pytest.CaptureFixture[str]) 
         assert ended.value.code == 0
         assert "usage: " in capsys.readouterr().out
     assert main(["jump"]) == 2
-    assert "error: verb=jump: must be one of run, tune" in capsys.readouterr().err
+    assert "error: verb=jump: must be one of run, predict, tune" in capsys.readouterr().err
     assert main([]) == 2

@@ -207,7 +207,7 @@ def test_every_option_matters(kernels: str) -> None:
         Residual(combine="one"),
         Residual(smooth=2),
         Residual(aggregator="mean"),
-        Residual(labels="train+val"),
+        Residual(labels="train"),
         Residual(refit=True),
     ):
         (second,) = trained(other, runs, kernels)

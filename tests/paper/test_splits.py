@@ -59,7 +59,7 @@ def test_they_are_counted_and_laid_out(source: Source) -> None:
     assert lines[0] == (
         "|  | Dataset | total 1 | total 2 | total 3 | total 4 | total 6 | total 9 |"
     )
-    assert lines[5] == "|  | Planted | 0: 51.0 | 0: 60.0 | – | **0.5: 56.0** | 0.75: 58.3 | – |"
+    assert "|  | Planted | 0: 51.0 | 0: 60.0 | – | **0.5: 56.0** | 0.75: 58.3 | – |" in lines
 
 
 def test_without_rows_there_is_nothing(tmp_path: Path) -> None:

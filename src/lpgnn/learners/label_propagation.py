@@ -40,8 +40,8 @@ class LabelPropagation(Learner):
 
     ``walk``: plain takes powers and sums of powers of P, lazy powers of (I + P) / 2.  ``combine``:
     one takes the best of them by held-out loss, stack a weighted sum of all.  ``labels``: whose
-    labels are propagated; a network learns from those of the training nodes, and "train+val" are
-    half as many again.
+    labels are propagated.  With clean labels a network learns from those of the training nodes;
+    Drop's targets use the validation nodes' as well ("train+val"), half as many again.
     """
 
     name: ClassVar[str] = "label_propagation"

@@ -38,7 +38,7 @@ class Residual(ForwardCorrection):
     combine: Combine = "stack"
     smooth: int = 4
     aggregator: Aggregator = "gcn"
-    labels: Labels = field(default="train", metadata=before("train+val"))
+    labels: Labels = field(default="train+val", metadata=before("train+val"))
 
     def __post_init__(self) -> None:
         check_options(self.walk, self.combine, self.aggregator, self.labels)

@@ -358,7 +358,7 @@ class Claims:
         return max((cell for cell in cells if cell), key=lambda cell: cell.mean, default=None)
 
     def labels_only(self, graph: str, y_eps: str) -> Mean:
-        """With the training nodes' labels, as many as a network learns from."""
+        """With as many labels as a network: clean ones of training nodes, private ones of both."""
         if y_eps == "inf":
             return self.mean_at("mechanisms", graph, _LABELS_ONLY, BUDGETS[0])
         return self.mean_at("denoising", graph, y_eps, _LABELS_ONLY)

@@ -66,8 +66,15 @@ class Cell:
 
     @cached_property
     def engines(self) -> dict[int, str]:
-        """What computed each repeat; of rows from before engines were recorded, the revision."""
-        return {int(row["repeat"]): row.get("engine") or row["revision"] for row in self.rows}
+        """What computed each repeat; of rows from before engines were recorded, the revision.
+
+        Changed sources have no name: such a row is like no other.
+        """
+        found = {}
+        for row in self.rows:
+            unknown = f" of {row['id']}" if row.get("dirty") == "true" else ""
+            found[int(row["repeat"])] = row.get("engine") or row["revision"] + unknown
+        return found
 
     def values(self, selection: str, metric: str = "acc") -> dict[int, float]:
         """A test metric of each repeat that did not fail; rows without the metric are left out.

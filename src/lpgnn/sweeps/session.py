@@ -58,6 +58,8 @@ class Launcher:
 
 def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int:
     """Compute what is missing of the points and summarise all of it; return the exit code."""
+    if not points:
+        raise InputError("grid", "", "is empty: a range or glob of it matches nothing")
     settings = [point.settings for point in points]
     first = settings[0]
     for name in _SHARED:
