@@ -527,3 +527,17 @@ def test_a_share_of_zero_spends_all_on_labels() -> None:
 )
 def test_bad_totals_and_shares_are_named(overrides: list[str], text: str) -> None:
     assert str(bad_input(*overrides)).startswith(text)
+
+
+@pytest.mark.parametrize("folder", ["my graphs/one", "~/one", "a,b"])
+def test_a_path_is_the_same_in_a_run_and_in_a_grid(folder: str) -> None:
+    """Text of a grid comes back from Hydra with its own escapes."""
+    given = f"dataset.path='{folder}'" if "," in folder else f"dataset.path={folder}"
+    words = ["dataset=files", "dataset.ranges=unit", given]
+    (alone,) = expand(words)
+    wrapped = [*words[:2], f"dataset.path=choice('{folder}')", "x_eps=1,2"]
+    paths = {point.settings.dataset["path"] for point in expand(wrapped, multirun=True)}  # type: ignore[index]
+    assert len(paths) == 1
+    (path,) = paths
+    assert Path(path).expanduser() == Path(alone.settings.dataset["path"]).expanduser()  # type: ignore[index]
+    assert path.endswith(folder.lstrip("~"))

@@ -195,6 +195,7 @@ def test_a_learner_without_steps_has_none_in_its_table(tmp_path: Path) -> None:
         (["x_eps=1,none"], "x_eps=none: must be a positive number"),
         (["learner=residual", "learner.steps=0,2"], "learner.steps=0,2: residual has no such"),
         (["nothing=1"], "nothing=1: unknown setting"),
+        (["+quick=7"], "quick=7: must be true or false"),
         (["--workers", "-1"], "workers=-1: must be a whole number >= 1"),
     ],
     ids=lambda value: str(value),

@@ -41,14 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    (point,) = expand(options.overrides, config_dirs=options.config_dir)
-    settings = point.settings
+    points = expand(options.overrides, config_dirs=options.config_dir)
+    if len(points) > 1:
+        text = " ".join(options.overrides)
+        raise InputError("overrides", text, f"must be one run, not {len(points)}")
+    settings = points[0].settings
     configuration = settings.resolve()
     graph = configuration.dataset.load(settings.data_path)
     if options.repeat < 0:
         raise InputError("--repeat", options.repeat, "must be a whole number >= 0")
     split = split_of(configuration, graph, options.repeat)
-    public = PublicGraph(graph.topology, split.train, split.val)
+    public = PublicGraph(graph.topology, split.train, split.val, graph.node_ids, graph.class_names)
     source = task_of(settings, graph, public, salt=f"simulated/{settings.seed}/{options.repeat}")
     task = Task.parse(source)
     # A stream of its own for each (seed, repeat): another repeat is another collection.
@@ -130,7 +133,13 @@ def _labels(graph: Graph, split: Split) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["node", "label"])
     for node in split.test.nonzero().flatten().tolist():
-        writer.writerow([node, int(graph.labels[node])])
+        label = int(graph.labels[node])
+        writer.writerow(
+            [
+                graph.node_ids[node] if graph.node_ids else node,
+                graph.class_names[label] if graph.class_names else label,
+            ]
+        )
     return text.getvalue()
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from lpgnn import client, collect, run, simulate
+from data.own_graph import own_graph, write_folder
+from lpgnn import client, collect, predict, run, simulate
 from lpgnn.config import Settings, configuration_of
 from lpgnn.data import BlockModel
 from lpgnn.engine import split_of
@@ -22,7 +23,8 @@ WORDS = ["dataset=sbm", "dataset.num_nodes=300", "dataset.num_classes=4", "datas
 
 def collected(folder: Path, *words: str) -> Path:
     sent, out = folder / "sent", folder / "collected.npz"
-    assert simulate.main([*WORDS, "x_eps=2", "y_eps=3", *words, "--out", str(sent)]) == 0
+    graph = [] if any(word.startswith("dataset=") for word in words) else WORDS
+    assert simulate.main([*graph, "x_eps=2", "y_eps=3", *words, "--out", str(sent)]) == 0
     reports = next(path for path in sent.iterdir() if path.name.startswith("reports"))
     places = [f"task={sent / 'task.json'}", f"graph={sent / 'graph.npz'}", f"reports={reports}"]
     assert collect.main([*places, f"out={out}"]) == 0
@@ -195,3 +197,34 @@ def test_the_published_comparison_agrees() -> None:
     one, other, paired = map(summarise, (simulated, learnt, differences))
     assert abs(one.mean - other.mean) <= (one.ci or 0) + (other.ci or 0)
     assert abs(paired.mean) <= (paired.ci or 0)
+
+
+def test_names_go_with_the_public_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    people = own_graph(60)
+    folder = write_folder(people, tmp_path / "our people")
+    path = collected(tmp_path, "dataset=files", f"dataset.path={folder}", "dataset.ranges=[-3,7]")
+    with (tmp_path / "sent" / "labels.csv").open() as file:
+        truth = {row["node"]: row["label"] for row in csv.DictReader(file)}
+    clean = dict(zip(people.ids, people.labels, strict=True))
+    assert truth
+    assert truth == {node: clean[node] for node in truth}
+    labels = f"labels={tmp_path / 'sent' / 'labels.csv'}"
+    assert trained(tmp_path, labels) == 0
+    plan = capsys.readouterr().out
+    assert "ranges  applied by the users" in plan
+    assert "split by who was asked for a label" in plan
+    assert "without a label" not in plan
+    given = [f"reports={path}", labels, "max_epochs=3", f"results_dir={tmp_path / 'results'}"]
+    assert predict.main([*given, "--output", str(tmp_path / "p.csv")]) == 0
+    with (tmp_path / "p.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [line["node"] for line in lines] == people.ids
+    assert list(lines[0])[2:] == ["p_east", "p_north", "p_south"]
+
+
+def test_users_of_many_runs_are_not_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate.main(["experiment=mechanisms", "--out", str(tmp_path / "sent")]) == 2
+    assert "must be one run, not " in capsys.readouterr().err
+    assert not (tmp_path / "sent").exists()

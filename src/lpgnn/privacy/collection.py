@@ -44,6 +44,10 @@ def check_graph(setting: str, path: Path, task: Task, graph: PublicGraph) -> Non
     if graph.num_nodes != task.num_nodes:
         allowed = f"has {graph.num_nodes} nodes, but the task has num_nodes={task.num_nodes}"
         raise InputError(setting, path, allowed)
+    if graph.class_names is not None and len(graph.class_names) != task.num_classes:
+        found = len(graph.class_names)
+        allowed = f"has {found} class_names, but the task has num_classes={task.num_classes}"
+        raise InputError(setting, path, allowed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,10 +217,6 @@ class ReceivedReports(Dataset):
         """What the server has received."""
         return self.collection.collected()
 
-    def options(self) -> dict[str, Any]:
-        """With the class: no file of conf/ has its name, which a row would need to be rebuilt."""
-        return {"_target_": self.target, **super().options()}
-
     def prescribed(self) -> dict[str, Any]:
         """The settings of a run that the task has decided."""
         task = self.collection.task
@@ -245,13 +245,23 @@ class ReceivedReports(Dataset):
         collection, truth = self.collection, self.truth
         n, d = collection.graph.num_nodes, collection.task.num_features
         labels = torch.full((n,), -1) if truth is None else truth
-        topology = collection.graph.topology
         c = collection.task.num_classes
-        return ReceivedGraph(self.name, topology, None, labels, c, d, d, reports=collection.digest)
+        return ReceivedGraph(
+            *(self.name, collection.graph.topology, None, labels, c, d, d),
+            node_ids=collection.graph.node_ids,
+            class_names=collection.graph.class_names,
+            reports=collection.digest,
+        )
 
     @property
     def facts(self) -> GraphFacts:
-        return graph_facts(self.load(Path()))
+        """Of the public graph; ranges, splits and who has a label are known to others."""
+        return dataclasses.replace(
+            graph_facts(self.load(Path())),
+            num_unlabelled=0,
+            ranges="applied by the users, each to their own features",
+            splits="by who was asked for a label",
+        )
 
 
 def _changed(setting: str, path: Path) -> int:
