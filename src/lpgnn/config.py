@@ -203,10 +203,12 @@ class Settings:
         found: Any = self.component("dataset")
         prescribed, defaults = found.prescribed(), Settings()
         for name, value in {**prescribed, "dataset": "sbm"}.items():
-            given, usual = getattr(self, name), getattr(defaults, name)
+            given, default = getattr(self, name), getattr(defaults, name)
             if name in KINDS:
-                given, usual, value = (make_component(name, one) for one in (given, usual, value))
-            if given not in (usual, value):
+                given, default, value = (
+                    make_component(name, one) for one in (given, default, value)
+                )
+            if given not in (default, value):
                 allowed = "is decided by the collected reports: leave it out"
                 raise InputError(name, getattr(given, "name", given), allowed)
         return replace(self, **prescribed)

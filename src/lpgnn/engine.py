@@ -239,7 +239,10 @@ def _run_batch(
         rows.append(row | _provenance(seconds, prepared.backend))
         if measures.save and measures.store is not None:
             folder = measures.store.run_folder(own.identity, repeat)
-            _save(measures, folder, outcome, own, repeat, graph)
+            try:
+                _save(measures, folder, outcome, own, repeat, graph)
+            except OSError as error:
+                raise StorageError.of(folder, error) from None
     return rows
 
 
@@ -361,20 +364,6 @@ def _save(
     graph: Graph,
 ) -> None:
     """Write what was asked for beside the rows, for each selection rule."""
-    try:
-        _save_all(measures, folder, outcome, configuration, repeat, graph)
-    except OSError as error:
-        raise StorageError.of(folder, error) from None
-
-
-def _save_all(
-    measures: Measures,
-    folder: Path,
-    outcome: Outcome,
-    configuration: Configuration,
-    repeat: int,
-    graph: Graph,
-) -> None:
     if "history" in measures.save:
         save_history(folder / "history.csv", outcome.history)
     for rule, chosen in outcome.selected.items():

@@ -92,7 +92,7 @@ def share(descriptor: int, folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file.  Waiting for somebody who holds it is said: ``waiting for <what>``."""
+    """Hold a lock file.  While another process holds it, report ``waiting for <what>``."""
     from filelock import FileLock, Timeout
 
     umask = os.umask(0)
