@@ -7,6 +7,7 @@ labels and predictions are integers [n], probabilities [n, c] or None.  Shares a
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -145,7 +146,13 @@ def metric_sources(metrics: Mapping[str, str]) -> dict[str, str]:
 
 def recorded_source(row: Mapping[str, str], metric: str) -> str:
     """The source of a metric when a row was computed; empty for the default of its name."""
-    return str(json.loads(row["options"] or "{}").get(f"metrics.{metric}", ""))
+    return str(_options(row["options"]).get(f"metrics.{metric}", ""))
+
+
+@lru_cache(maxsize=1024)  # asked for every row, and the rows of a configuration have one text
+def _options(text: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(text or "{}")
+    return found
 
 
 def needs_probabilities(metrics: Mapping[str, str]) -> bool:
