@@ -14,7 +14,17 @@ PACKAGE = Path(lpgnn.__file__).parent
 FOUNDATIONS = ("errors", "files", "components", "randomness", "kernels", "client")
 STATIONS = (
     *("data", "privacy", "propagation", "models", "learners", "rows", "hyperparameters"),
-    *("config", "composition", "provenance", "engine", "describe", "sweeps", "report", "paper"),
+    *(
+        "config",
+        "composition",
+        "finished",
+        "provenance",
+        "engine",
+        "describe",
+        "sweeps",
+        "report",
+        "paper",
+    ),
 )
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (
@@ -132,7 +142,7 @@ def test_nothing_but_the_report_command_knows_the_paper() -> None:
 
 def test_rows_are_read_and_described_without_torch() -> None:
     for name in MODULES:
-        if station_of(name) in ("rows", "errors", "components"):
+        if station_of(name) in ("rows", "errors", "components", "config", "finished"):
             assert "torch" not in packages_of(name, at_top=True), name
 
 

@@ -439,7 +439,7 @@ SIMULATED = "(simulated: not cryptographic randomness)"
 def test_a_part_without_privacy_makes_the_budget_unbounded(
     settings: dict[str, Any], budget: str
 ) -> None:
-    assert f" total budget  {budget}\n" in describe(small(**settings), done=0, repeats=1)
+    assert f" total budget  {budget}\n" in describe(small(**settings))
 
 
 def test_labels_name_the_class_behind_a_target() -> None:
@@ -451,10 +451,9 @@ def test_labels_name_the_class_behind_a_target() -> None:
         "sbm PlainSage (width=3) rounded (size=2.0) x_eps=1 rr y_eps=1 kprop (steps=2) "
         "drop (steps=8)"
     )
-    plan = describe(own, done=1, repeats=2)
+    plan = describe(own)
     assert "PlainSage (width=3), hidden 16" in plan
     assert "rounded at x_eps = 1 (size = 2)" in plan
-    assert "1 of 2 repeats done" in plan
     assert own.backbone == PlainSage(width=3)
     assert own.mechanism == RoundedNoise(size=2.0)
     assert (own.columns()["backbone"], own.columns()["mechanism"]) == ("PlainSage", "rounded")

@@ -10,10 +10,10 @@ from typing import Any
 
 from lpgnn.config import Configuration, Settings
 from lpgnn.data import BlockModel
-from lpgnn.rows import RowStore, summarise
+from lpgnn.rows import RowStore, missing_repeats, summarise
 from lpgnn.rows.reading import csv_line
 from lpgnn.rows.schema import COLUMNS, as_cells
-from lpgnn.sweeps import CostModel, missing_repeats, outdated_rows, plan_tasks
+from lpgnn.sweeps import CostModel, outdated_rows, plan_tasks
 
 GRAPH = BlockModel(num_nodes=300, num_classes=4, num_features=90)
 REPEATS, PLANNED = 10, 20_000
@@ -101,7 +101,7 @@ def _plan(folder: Path) -> None:
     known = sum(1 for _ in store.entries("sbm")) // REPEATS
     first = max(0, known - PLANNED // 2)
     wanted = [_configuration(number) for number in range(first, first + PLANNED)]
-    work = [(one, missing_repeats(one, REPEATS, store)) for one in wanted]
+    work = [(one, missing_repeats(one.computation, REPEATS, store)) for one in wanted]
     outdated_rows(work, store)
     costs = CostModel(store.stream("sbm"))
     tasks = plan_tasks(work, costs, 2)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lpgnn.components import Component, construct, import_target
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TunedValues, conf_dir, load_table
-from lpgnn.rows import DEFAULT_METRICS, OTHER_METRICS
+from lpgnn.rows import DEFAULT_METRICS, OTHER_METRICS, Computation
 
 if TYPE_CHECKING:
     from lpgnn.data import Dataset, Graph, GraphFacts
@@ -415,6 +415,11 @@ class Configuration:
         content = {"science": SCIENCE_VERSION, "graph": self.graph.fingerprint, **parts}
         text = json.dumps({**content, **self.numbers()}, sort_keys=True, default=_plain)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @cached_property
+    def computation(self) -> Computation:
+        """What rows know of it."""
+        return Computation(self.identity, self.dataset.name, self.dataset.has_truth)
 
     @cached_property
     def batch_kind(self) -> str:

@@ -20,7 +20,7 @@ from lpgnn.data import Graph
 from lpgnn.data.splits import Split
 from lpgnn.errors import InputError, StorageError
 from lpgnn.kernels import Backend
-from lpgnn.learners import RULES, Outcome, Run, Server
+from lpgnn.learners import Outcome, Run, Server
 from lpgnn.privacy import Collected, collect
 from lpgnn.privacy.collection import ReceivedReports
 from lpgnn.propagation import PreparedGraph
@@ -346,13 +346,6 @@ def _provenance(seconds: float, backend: Backend) -> dict[str, Any]:
         "revision": revision,
         "dirty": dirty,
     }
-
-
-def output_files(save: Iterable[str]) -> list[str]:
-    """The files that ``save`` stands for, in the folder of a run."""
-    names = {"predictions": "predictions-{}.csv", "weights": "weights-{}.npz"}
-    found = [names[one].format(rule) for one in save if one in names for rule in RULES]
-    return [*found, "history.csv"] if "history" in save else found
 
 
 def _save(

@@ -11,14 +11,13 @@ from lpgnn.errors import InputError, RunError, StorageError
 from lpgnn.learners import Drop
 from lpgnn.privacy import MultiBit
 from lpgnn.propagation import KProp
-from lpgnn.rows import DEFAULT_METRICS, RowStore, metric_sources
+from lpgnn.rows import DEFAULT_METRICS, RowStore, metric_sources, missing_repeats
 from lpgnn.sweeps import (
     CostModel,
     Execution,
     Failure,
     Task,
     describe_error,
-    missing_repeats,
     pool,
     run_tasks,
 )
@@ -380,7 +379,7 @@ def test_a_failing_metric_costs_its_cell_and_not_the_row(workers: int, tmp_path:
     assert all(row["paper/test/acc"] for row in rows)
     assert not any(row.get("paper/test/mine") for row in rows)
     found = missing_repeats(
-        tasks[0].configuration, 2, RowStore(tmp_path), sources=metric_sources(metrics)
+        tasks[0].configuration.computation, 2, RowStore(tmp_path), sources=metric_sources(metrics)
     )
     assert found == (0, 1)  # once the metric is repaired, they are computed again
 

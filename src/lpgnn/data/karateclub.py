@@ -218,6 +218,7 @@ class LastFM(PublishedDataset):
     """
 
     name: ClassVar[str] = "lastfm"
+    is_fixed: ClassVar[bool] = False  # features.csv may be there or not
     raw_source: ClassVar[RawSource] = RawSource(_LASTFM_TABLES, (f"{KARATECLUB_URL}lastfm/",))
     forms: ClassVar[tuple[RawForm, ...]] = (
         RawForm((EDGES_FILE, TARGET_FILE), LASTFM.read, optional=(FEATURES_FILE,)),

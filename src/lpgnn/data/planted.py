@@ -31,6 +31,7 @@ class Planted(Dataset):
     """
 
     name: ClassVar[str] = "planted"
+    is_fixed: ClassVar[bool] = True
     # Neighbours say little here: private validation loss prefers no steps to two and more.
     suggests: ClassVar[Mapping[str, Any]] = {
         "filter.steps": 0,

@@ -43,6 +43,7 @@ class PublishedDataset(Dataset):
     bound_fields: ClassVar[tuple[str, ...]] = ("download",)
     raw_source: ClassVar[RawSource]
     forms: ClassVar[tuple[RawForm, ...]] = ()
+    is_fixed: ClassVar[bool] = True
     cached: ClassVar[bool] = True  # whether reading takes long enough to keep the result
 
     def __post_init__(self) -> None:

@@ -45,6 +45,7 @@ class BlockModel(Dataset):
     """
 
     name: ClassVar[str] = "sbm"
+    is_fixed: ClassVar[bool] = True
 
     num_nodes: int = 2708
     average_degree: float = 3.9

@@ -10,7 +10,10 @@ from lpgnn.rows.metrics import evaluate as evaluate
 from lpgnn.rows.metrics import metric_sources as metric_sources
 from lpgnn.rows.metrics import needs_probabilities as needs_probabilities
 from lpgnn.rows.metrics import recorded_source as recorded_source
+from lpgnn.rows.missing import Computation as Computation
+from lpgnn.rows.missing import missing_repeats as missing_repeats
 from lpgnn.rows.outputs import load_weights as load_weights
+from lpgnn.rows.outputs import output_files as output_files
 from lpgnn.rows.outputs import save_history as save_history
 from lpgnn.rows.outputs import save_predictions as save_predictions
 from lpgnn.rows.outputs import save_weights as save_weights

@@ -4,17 +4,25 @@ import csv
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lpgnn.errors import InputError
 from lpgnn.files import write_atomically
+from lpgnn.rows.schema import RULES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _ORIGIN = "origin.json"  # no weight has a dot and that ending
+
+
+def output_files(save: Iterable[str]) -> list[str]:
+    """The files that ``save`` stands for, in the folder of a run."""
+    names = {"predictions": "predictions-{}.csv", "weights": "weights-{}.npz"}
+    found = [names[one].format(rule) for one in save if one in names for rule in RULES]
+    return [*found, "history.csv"] if "history" in save else found
 
 
 def save_predictions(

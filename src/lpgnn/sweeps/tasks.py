@@ -2,15 +2,13 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lpgnn.config import Configuration
-from lpgnn.engine import Measures, Member, output_files
+from lpgnn.engine import Measures, Member
 from lpgnn.errors import InputError
-from lpgnn.learners import RULES
-from lpgnn.rows import RowStore, recorded_source
 from lpgnn.sweeps.costs import CostModel
 
 # Beyond so many runs side by side a CPU gains nothing, and rows come later; a GPU does.
@@ -97,39 +95,6 @@ class Execution:
         if self.time_limit == "auto":
             return max(LEAST_LIMIT, LIMIT_FACTOR * costs.seconds(task))
         return float(self.time_limit) * len(task.members)
-
-
-def missing_repeats(
-    configuration: Configuration,
-    repeats: int,
-    store: RowStore,
-    *,
-    metric: str = "acc",
-    sources: Mapping[str, str] | None = None,
-    save: Sequence[str] = (),
-    force: bool = False,
-) -> tuple[int, ...]:
-    """The repeats that the store does not hold, or not with this metric or these files.
-
-    sources: of metrics that are not the defaults, which are wanted as well (``metric_sources``)
-    """
-    identity = configuration.identity
-    done = {} if force else store.finished(configuration.dataset.name, identity)
-    wanted = {metric: "", **(sources or {})}
-    columns = [f"{rule}/test/{name}" for rule in RULES for name in wanted]
-    if not configuration.dataset.has_truth:
-        columns = []
-    files = output_files(save)
-
-    def is_done(repeat: int) -> bool:
-        return (
-            repeat in done
-            and all(done[repeat].get(column) for column in columns)
-            and all(recorded_source(done[repeat], name) == s for name, s in wanted.items())
-            and all((store.run_folder(identity, repeat) / name).is_file() for name in files)
-        )
-
-    return tuple(repeat for repeat in range(repeats) if not is_done(repeat))
 
 
 def plan_tasks(
