@@ -11,20 +11,11 @@ import lpgnn
 PACKAGE = Path(lpgnn.__file__).parent
 
 # The line of stations; a module imports only from stations before its own.
-FOUNDATIONS = ("errors", "files", "components", "randomness", "kernels", "client")
+FOUNDATIONS = ("errors", "files", "children", "components", "randomness", "kernels", "client")
 STATIONS = (
     *("data", "privacy", "propagation", "models", "learners", "rows", "hyperparameters"),
-    *(
-        "config",
-        "composition",
-        "finished",
-        "provenance",
-        "engine",
-        "describe",
-        "sweeps",
-        "report",
-        "paper",
-    ),
+    *("config", "composition", "finished", "provenance", "engine", "describe", "sweeps"),
+    *("report", "paper"),
 )
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (

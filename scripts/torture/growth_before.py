@@ -1,7 +1,9 @@
 """The growth table's "before": the same operations at the last revision with one CSV per dataset.
 
-    git worktree add /tmp/before 7c8bb00
-    PYTHONPATH=/tmp/before/src python scripts/torture/growth_before.py results/faults/growth_before.csv
+    git worktree add ../before 7c8bb00
+    PYTHONPATH=../before/src python scripts/torture/growth_before.py TABLE
+
+TABLE is results/faults/growth_before.csv, from which ``growth`` takes its columns of before.
 
 That store read a whole file for every question and rewrote it at every append, so planning and
 summaries are measured on a sample of configurations and multiplied; the sample is in the table.

@@ -7,6 +7,7 @@ import runpy
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,6 +46,22 @@ class Ended:
         words = ("error", "not used", "waiting", "Traceback", "no longer", "nothing to merge")
         found = self.text.replace("\r", "\n").splitlines()
         return [line.strip() for line in found if any(word in line for word in words)]
+
+
+def spawn_workers() -> None:
+    """Make workers new interpreters, as a process with several threads does."""
+    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+
+
+def group_of(command: "Command") -> list[int]:
+    """The living processes of a command."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            words = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(words[2]) == command.pid and words[0] not in "ZX":
+                found.append(int(entry.name))
+    return found
 
 
 class Command:

@@ -32,6 +32,8 @@ from lpgnn.rows import (
     RowStore,
     Summary,
     check_metrics,
+    describe_engines,
+    engines_of,
     metric_sources,
     missing_repeats,
     summarise,
@@ -160,6 +162,9 @@ def print_summaries(wanted: Sequence[tuple[Known, Settings]], store: RowStore) -
                 f"{summary_of(rows, asked.selection, asked.metric)} "
                 f"({asked.selection} rule; {beside}{count})"
             )
+        if len(engines := engines_of(rows)) > 1:
+            mixed = describe_engines(engines)
+            print(f"{known.label}: {mixed}; force=true computes all of them alike")
     print(f"rows: {store.results_dir}")
     return broken
 

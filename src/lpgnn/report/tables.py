@@ -14,7 +14,7 @@ from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, symbol
 from lpgnn.report.paired import Difference, holm
 from lpgnn.report.placing import Entry, as_keys, parse, place, spread, unique
-from lpgnn.rows import Summary, write_atomically
+from lpgnn.rows import Summary, describe_engines, engines_of, write_atomically
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -151,6 +151,16 @@ class Table:
         headings = [names.get(key, symbol(key)) for key in keys]
         return Grid([*headings, *(column.text for column in columns)], laid, len(headings))
 
+    def mixed_cells(self) -> list[str]:
+        """A line for each number whose rows are of several engines, and may have other noise."""
+        cells = [number.cell for number in self.numbers.values() if number.cell is not None]
+        counts = [(cell, engines_of(cell.rows)) for cell in cells]
+        return [
+            f"{cell.dataset}, {cell.name}: {describe_engines(engines)}."
+            for cell, engines in counts
+            if len(engines) > 1
+        ]
+
     def write(self, folder: Path) -> None:
         """Write ``<name>.csv``, ``.md`` and ``.tex``."""
         grid, path = self.grid(), folder / self.name
@@ -160,6 +170,7 @@ class Table:
                 "\nDifferences are paired by repeat, with 95 % t intervals; bold where Holm's rule "
                 "over all of them rejects 0 at 5 %. None is shown for rows of different engines.\n"
             )
+        note += "".join(f"\n{text}\n" for text in self.mixed_cells())
         lines = self.frame().to_csv(index=False, float_format="%.4f")
         latex = grid.to_latex(self.spec.caption or self.name, f"tab:{self.name}")
         write_atomically(path.with_name(f"{self.name}.csv"), lines)

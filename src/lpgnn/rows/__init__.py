@@ -26,6 +26,8 @@ from lpgnn.rows.schema import COLUMNS as COLUMNS
 from lpgnn.rows.schema import PROVENANCE as PROVENANCE
 from lpgnn.rows.schema import UNEVALUATED as UNEVALUATED
 from lpgnn.rows.schema import Row as Row
+from lpgnn.rows.schema import describe_engines as describe_engines
+from lpgnn.rows.schema import engines_of as engines_of
 from lpgnn.rows.schema import format_value as format_value
 from lpgnn.rows.schema import package_version as package_version
 from lpgnn.rows.store import RowStore as RowStore

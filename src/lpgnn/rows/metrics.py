@@ -44,9 +44,7 @@ def check_metrics(metrics: Mapping[str, str]) -> None:
 
 def accuracy(labels: "Labels", predictions: "Labels", probabilities: "Probabilities") -> float:
     """The share of nodes whose class is predicted, in per cent."""
-    from sklearn.metrics import accuracy_score
-
-    return 100.0 * float(accuracy_score(labels, predictions))
+    return 100.0 * float(_sklearn().accuracy_score(labels, predictions))
 
 
 def macro_f1(labels: "Labels", predictions: "Labels", probabilities: "Probabilities") -> float:
@@ -54,9 +52,7 @@ def macro_f1(labels: "Labels", predictions: "Labels", probabilities: "Probabilit
 
     The classes are those that occur among the labels or the predictions.
     """
-    from sklearn.metrics import f1_score
-
-    return 100.0 * float(f1_score(labels, predictions, average="macro", zero_division=0))
+    return 100.0 * float(_sklearn().f1_score(labels, predictions, average="macro", zero_division=0))
 
 
 def balanced_accuracy(
@@ -64,11 +60,11 @@ def balanced_accuracy(
 ) -> float:
     """The mean over the classes of the labels of TP / (TP + FN), in per cent."""
     import numpy as np
-    from sklearn.metrics import recall_score
 
     # The same as sklearn's balanced_accuracy_score, which warns if another class is predicted.
     classes = np.unique(labels)
-    return 100.0 * float(recall_score(labels, predictions, labels=classes, average="macro"))
+    recall = _sklearn().recall_score(labels, predictions, labels=classes, average="macro")
+    return 100.0 * float(recall)
 
 
 def roc_auc(labels: "Labels", predictions: "Labels", probabilities: "Probabilities") -> float:
@@ -79,7 +75,6 @@ def roc_auc(labels: "Labels", predictions: "Labels", probabilities: "Probabiliti
     class occurs.
     """
     import numpy as np
-    from sklearn.metrics import roc_auc_score
 
     if probabilities is None:
         raise ValueError("needs the probabilities")
@@ -88,8 +83,21 @@ def roc_auc(labels: "Labels", predictions: "Labels", probabilities: "Probabiliti
         return float("nan")
     if probabilities.shape[1] == 2:
         classes = np.array([1])
-    areas = [roc_auc_score(labels == k, probabilities[:, k]) for k in classes]
+    areas = [_sklearn().roc_auc_score(labels == k, probabilities[:, k]) for k in classes]
     return 100.0 * float(np.mean(areas))
+
+
+def _sklearn() -> Any:
+    """scikit-learn's metrics, without joblib's warning where there is no shared memory.
+
+    It would come from every worker, and nothing here runs in joblib's processes.
+    """
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*joblib will operate in serial mode")
+        from sklearn import metrics
+    return metrics
 
 
 def evaluate(

@@ -6,6 +6,7 @@ A row is the result of one repeat of one configuration.  Its key is (id, repeat)
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -66,6 +67,21 @@ _EXPECTED = {
     "share": "a number from 0 to 100",
     "boolean": "true or false",
 }
+
+
+def engines_of(rows: Iterable[Mapping[str, str]]) -> Counter[str]:
+    """How many rows each engine computed.
+
+    '' are rows of before engines were recorded; Laplace and Gaussian noise was drawn in floating
+    point then, and has been drawn on a grid since.
+    """
+    return Counter(row.get("engine", "") for row in rows)
+
+
+def describe_engines(engines: Mapping[str, int]) -> str:
+    """Rows of several engines in a few words: they may differ by more than their noise."""
+    parts = [f"{count} by {name or 'an unrecorded one'}" for name, count in engines.items()]
+    return f"rows of {len(engines)} engines ({', '.join(parts)})"
 
 
 @lru_cache(maxsize=1)

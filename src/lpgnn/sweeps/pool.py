@@ -10,13 +10,10 @@ each by itself.
 """
 
 import contextlib
-import ctypes
 import json
 import multiprocessing
 import os
 import signal
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +24,7 @@ from typing import Any
 
 import torch
 
+from lpgnn.children import packed, run_child, starting
 from lpgnn.data import Graph
 from lpgnn.engine import Member, run_members
 from lpgnn.errors import InputError, RunError, StorageError
@@ -208,9 +206,9 @@ class _Process:
     def __init__(self, execution: Execution) -> None:
         context = _context()
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=_serve, args=(other, execution, os.getpid()))
-        with _blocked_interrupts():
-            self.process.start()
+        call = packed(_serve, execution)
+        self.process = context.Process(target=run_child, args=(os.getpid(), call, other))
+        self.process.start()
         other.close()  # so that the death of the worker ends the pipe
         self.ready = False
         self.task: Task | None = None
@@ -293,7 +291,8 @@ class _Pool:
         for one in self.processes[workers:]:  # the last phase wants one worker only
             self._remove(one)
         while len(self.processes) < min(workers, len(self.waiting) + self._busy()):
-            self.processes.append(_Process(self.execution))
+            with starting():
+                self.processes.append(_Process(self.execution))
         for one in self.processes:
             if self.waiting and one.ready and one.task is None:
                 task = self.waiting.popleft()
@@ -394,28 +393,8 @@ def _cause_of_death(code: int | None) -> str:
     return f"died of {name}{' (out of memory?)' if -code == signal.SIGKILL else ''}"
 
 
-@contextlib.contextmanager
-def _blocked_interrupts() -> Iterator[None]:
-    """A process started here never sees Ctrl-C, which is the parent's to handle.
-
-    The parent gets a Ctrl-C of this moment as soon as it is over.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _serve(connection: Connection, execution: Execution, parent: int) -> None:
+def _serve(connection: Connection, execution: Execution) -> None:
     """The life of a worker: compute what comes in until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, signal.SIG_DFL)  # a fork has the parent's handlers
-    _end_with(parent)
     worker = Worker(execution)
     try:
         worker.store.check_writable()
@@ -458,20 +437,6 @@ def _answer(worker: Worker, task: Task, connection: Connection) -> tuple[str, An
         return "failed", (reason, stack_trace(error))
     connection.send(("epochs", done))
     return "done", None
-
-
-def _end_with(parent: int) -> None:
-    """End an orphan: after kill -9 of the parent nobody hands out work or listens."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextlib.contextmanager
