@@ -119,6 +119,8 @@ def test_a_damaged_file_is_as_good_as_none(finished: Path, content: str) -> None
 
 
 def test_a_wrong_identity_in_it_finds_no_rows(finished: Path) -> None:
+    for path in kept(finished):
+        path.unlink()
     assert main([*RUN, f"results_dir={finished}"]) == 0
     for path in kept(finished):
         content = json.loads(path.read_text())
@@ -129,12 +131,11 @@ def test_a_wrong_identity_in_it_finds_no_rows(finished: Path) -> None:
 
 
 def test_components_and_graphs_of_the_users_own_are_not_kept(tmp_path: Path) -> None:
-    own = "mechanism={_target_: small_run.RoundedNoise, size: 2.0}"
-    assert main([*RUN, own, f"results_dir={tmp_path}"]) == 0
-    assert len(RowStore(tmp_path).read("sbm")) == 2
-    graph = ("dataset=custom", "dataset._target_=small_run.ring_of_data")
-    assert kept(tmp_path) == []
-    assert main([*graph, *RUN[3:], f"results_dir={tmp_path}"]) in (0, 2)
+    own = ("mechanism=custom", "mechanism._target_=small_run.RoundedNoise", "+mechanism.size=2.0")
+    graph = ("dataset=custom", "dataset._target_=small_run.two_cliques")
+    assert main([*RUN, *own, f"results_dir={tmp_path}"]) == 0
+    assert main([*graph, *RUN[len(SMALL) :], f"results_dir={tmp_path}"]) == 0
+    assert RowStore(tmp_path).datasets() == ["sbm", "small_run.two_cliques"]
     assert kept(tmp_path) == []
 
 
@@ -156,7 +157,7 @@ def test_a_folder_that_cannot_be_written_keeps_nothing_and_stops_nobody(tmp_path
 
 def test_rows_of_several_engines_are_told(tmp_path: Path, capsys: Any) -> None:
     assert main([*RUN, f"results_dir={tmp_path}"]) == 0
-    assert "engines" not in capsys.readouterr().out
+    assert "rows of" not in capsys.readouterr().out
     store = RowStore(tmp_path)
     first, second = store.read("sbm")
     store.append("sbm", [second | {"engine": ""}])

@@ -7,7 +7,7 @@ from lpgnn.config import Settings
 from lpgnn.report import Cell, Source, Table
 from lpgnn.report.build import tables_of
 from lpgnn.report.tables import Number, best_of
-from lpgnn.rows import Summary
+from lpgnn.rows import RowStore, Summary
 from report.rows import add_rows, write_experiment
 
 GRID = """
@@ -155,3 +155,18 @@ def test_rows_of_different_engines_are_not_paired(tmp_path: Path) -> None:
         )
         found = results.difference(second, first)
         assert (found is None) == (engine == "two")
+
+
+def test_cells_with_rows_of_several_engines_are_named(tmp_path: Path) -> None:
+    add_rows(tmp_path, run(learner="forward"), [70.0, 71.0, 72.0])
+    assert tables(tmp_path)["wide"].mixed_cells() == []
+    store = RowStore(tmp_path)
+    first, *_ = store.read("cora")
+    store.append("cora", [first | {"engine": "0123456789"}])
+    table = tables(tmp_path)["wide"]
+    (line,) = table.mixed_cells()
+    assert line.startswith("cora, ")
+    assert "learner=forward" in line
+    assert line.endswith(": rows of 2 engines (1 by 0123456789, 2 by an unrecorded one).")
+    table.write(tmp_path)
+    assert line in (tmp_path / "wide.md").read_text()
