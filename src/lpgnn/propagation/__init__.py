@@ -12,3 +12,4 @@ from lpgnn.propagation.hoa import NFR as NFR
 from lpgnn.propagation.operators import Aggregator as Aggregator
 from lpgnn.propagation.operators import Operator as Operator
 from lpgnn.propagation.prepared import PreparedGraph as PreparedGraph
+from lpgnn.propagation.released_upgnet import ReleasedUPGNet as ReleasedUPGNet
