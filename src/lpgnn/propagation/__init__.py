@@ -11,5 +11,7 @@ from lpgnn.propagation.hoa import HOA as HOA
 from lpgnn.propagation.hoa import NFR as NFR
 from lpgnn.propagation.operators import Aggregator as Aggregator
 from lpgnn.propagation.operators import Operator as Operator
+from lpgnn.propagation.page_rank import PageRank as PageRank
+from lpgnn.propagation.powers import Powers as Powers
 from lpgnn.propagation.prepared import PreparedGraph as PreparedGraph
 from lpgnn.propagation.released_upgnet import ReleasedUPGNet as ReleasedUPGNet
