@@ -1,5 +1,6 @@
 """Learning on what the server holds: one file for each learner, the epoch loop, the selection."""
 
+from lpgnn.learners.backward_correction import BackwardCorrection as BackwardCorrection
 from lpgnn.learners.batch import LabelBatch as LabelBatch
 from lpgnn.learners.cross_entropy import CrossEntropy as CrossEntropy
 from lpgnn.learners.drop import Drop as Drop
