@@ -5,6 +5,9 @@ from lpgnn.learners.batch import LabelBatch as LabelBatch
 from lpgnn.learners.cross_entropy import CrossEntropy as CrossEntropy
 from lpgnn.learners.drop import Drop as Drop
 from lpgnn.learners.forward_correction import ForwardCorrection as ForwardCorrection
+from lpgnn.learners.generalised_cross_entropy import (
+    GeneralisedCrossEntropy as GeneralisedCrossEntropy,
+)
 from lpgnn.learners.label_propagation import LabelPropagation as LabelPropagation
 from lpgnn.learners.learner import Learner as Learner
 from lpgnn.learners.learner import Outcome as Outcome

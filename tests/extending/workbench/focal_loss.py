@@ -9,15 +9,15 @@ from lpgnn.learners import LabelBatch, NetworkLearner
 
 
 @dataclass(frozen=True)
-class GeneralisedCrossEntropy(NetworkLearner):
-    """(1 - p(y'|x)^q) / q (Zhang and Sabuncu 2018): between cross entropy and mean error."""
+class FocalLoss(NetworkLearner):
+    """-(1 - p)^gamma log p of p(y'|x) (Lin et al. 2017): less weight on what is well explained."""
 
-    q: float = 0.7
+    gamma: float = 2.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.q <= 1:
-            raise InputError("q", self.q, "must be a number in (0, 1]")
+        if not 0 <= self.gamma <= 10:
+            raise InputError("gamma", self.gamma, "must be a number in [0, 10]")
 
     def loss(self, logits: Tensor, batch: LabelBatch) -> Tensor:  # [R, c, N] -> [R]
-        p = (-batch.surprise(logits)).exp()  # p(report | x): [R, N]
-        return batch.train_mean((1 - p**self.q) / self.q)
+        surprise = batch.surprise(logits)  # -log p(report | x): [R, N]
+        return batch.train_mean((1 - (-surprise).exp()) ** self.gamma * surprise)
