@@ -4,6 +4,7 @@ from lpgnn.learners.backward_correction import BackwardCorrection as BackwardCor
 from lpgnn.learners.batch import LabelBatch as LabelBatch
 from lpgnn.learners.cross_entropy import CrossEntropy as CrossEntropy
 from lpgnn.learners.drop import Drop as Drop
+from lpgnn.learners.early_learning import EarlyLearning as EarlyLearning
 from lpgnn.learners.forward_correction import ForwardCorrection as ForwardCorrection
 from lpgnn.learners.generalised_cross_entropy import (
     GeneralisedCrossEntropy as GeneralisedCrossEntropy,
