@@ -16,6 +16,7 @@ from lpgnn.learners.learner import Run as Run
 from lpgnn.learners.learner import Selected as Selected
 from lpgnn.learners.learner import Server as Server
 from lpgnn.learners.network import NetworkLearner as NetworkLearner
+from lpgnn.learners.noise_governance import NoiseGovernance as NoiseGovernance
 from lpgnn.learners.reconstruction import Reconstruction as Reconstruction
 from lpgnn.learners.residual import Residual as Residual
 from lpgnn.learners.selection import RULES as RULES
