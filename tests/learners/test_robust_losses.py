@@ -16,6 +16,7 @@ from lpgnn.learners import (
     NetworkLearner,
     SymmetricCrossEntropy,
 )
+from lpgnn.learners.early_learning import RunningBatch
 from lpgnn.privacy import Collected, RandomizedResponse
 from propagation.graphs import path_and_isolated
 
@@ -74,8 +75,9 @@ def test_symmetric_cross_entropy_by_hand() -> None:
 
 def test_early_learning_by_hand() -> None:
     """Two steps: t = 0.3 p, then 0.7 t + 0.3 p' with another p'."""
-    learner, own = EarlyLearning(weight=3.0, momentum=0.7), four_nodes()
-    batch = batch_of([own], learner)
+    learner = EarlyLearning(weight=3.0, momentum=0.7)
+    batch = batch_of([four_nodes()], learner)
+    assert isinstance(batch, RunningBatch)
     entropy = -math.log(0.8 * 0.6) / 2
     held = [math.log(1 - 0.3 * (0.64 + 0.04)), math.log(1 - 0.3 * (0.16 + 0.36))]
     found = float(learner.loss(LOGITS, batch)[0])
