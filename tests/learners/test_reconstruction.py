@@ -31,9 +31,10 @@ def reconstructed(own: Collected, steps: int) -> Tensor:
     one_hot = torch.zeros(own.num_nodes, own.num_classes, dtype=torch.float64)
     labelled = own.labels.classes >= 0
     one_hot[labelled, own.labels.classes[labelled]] = 1
-    received: Tensor = torch.linalg.matrix_power(one_step, steps) @ one_hot
+    received = torch.linalg.matrix_power(one_step, steps) @ one_hot
     inverse = torch.linalg.inv(RandomizedResponse(own.y_eps, own.num_classes).transition())
-    return received @ inverse
+    scores: Tensor = received @ inverse
+    return scores
 
 
 def plain_loss(logits: Tensor, labels: Tensor, own: Collected, learner: Reconstruction) -> Tensor:
