@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from lpgnn.archive import Array
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.privacy.archive import Array
 from lpgnn.privacy.distinguish import Finding, Pair, lower_bound
 from lpgnn.privacy.exact import log_probability
 from lpgnn.privacy.label_mechanism import ClassMechanism, LabelMechanism

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lpgnn.archive import Array, digest, read_arrays, write_arrays
 from lpgnn.client import ClientError, Task
 from lpgnn.data import Dataset, Graph, GraphFacts, Split, graph_facts
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
-from lpgnn.privacy.archive import Array, digest, read_arrays, write_arrays
 from lpgnn.privacy.features import RawFeatures
 from lpgnn.privacy.multi_bit import MultiBit
 from lpgnn.privacy.payloads import read_payloads

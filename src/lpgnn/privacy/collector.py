@@ -8,9 +8,9 @@ from typing import BinaryIO
 
 import numpy as np
 
+from lpgnn.archive import Array
 from lpgnn.client import ClientError, Task, decode, encode, from_json
 from lpgnn.errors import InputError
-from lpgnn.privacy.archive import Array
 from lpgnn.privacy.collection import Collection
 from lpgnn.privacy.payloads import header, intact, read_payloads, split_rows
 from lpgnn.privacy.public_graph import PublicGraph
