@@ -35,10 +35,7 @@ class GeneratedGraph(Dataset):
         for setting in _COUNTS:
             self.check(setting, type(getattr(self, setting)) is int, "must be a whole number")
         for setting in (*_RATES, *self.rates):
-            value = getattr(self, setting)
-            self.check(setting, type(value) in (int, float), "must be a number")
-            # 4 and 4.0 are one graph, and therefore one identity
-            object.__setattr__(self, setting, float(value))
+            self.check(setting, type(getattr(self, setting)) in (int, float), "must be a number")
         self.check("num_classes", self.num_classes >= 2, "must be at least 2")
         least = MIN_NODES_PER_CLASS * self.num_classes
         enough = f"must be at least {MIN_NODES_PER_CLASS} per class: {least}"
@@ -51,6 +48,8 @@ class GeneratedGraph(Dataset):
         self.check("homophily", 0 <= self.homophily <= 1, "must lie in [0, 1]")
         self.check("seed", self.seed >= 0, "must be a whole number >= 0")
         self.check_rates()
+        for setting in (*_RATES, *self.rates):  # 4 and 4.0 are one graph: one identity
+            object.__setattr__(self, setting, float(getattr(self, setting)))
 
     def check(self, setting: str, fits: bool, allowed: str) -> None:
         if not fits:

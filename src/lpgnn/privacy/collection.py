@@ -285,7 +285,8 @@ def read_labels(path: Path, graph: PublicGraph, num_classes: int) -> Tensor:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
     except (OSError, UnicodeError, csv.Error) as error:
-        raise InputError("labels", path, f"cannot be read ({error})") from None
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise InputError("labels", path, f"cannot be read ({reason})") from None
     if not rows or rows[0] != ["node", "label"]:
         raise InputError("labels", path, "must be a CSV file whose first line is node,label")
     for number, row in enumerate(rows[1:], start=2):
