@@ -667,9 +667,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return _send(options)
-    except (ClientError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except ClientError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"{error.filename}: {error.strerror or error}"
+    print(f"error: {reason}", file=sys.stderr)
+    return 2
 
 
 def _send(options: argparse.Namespace) -> int:
