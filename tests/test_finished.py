@@ -66,6 +66,7 @@ def test_what_is_finished_is_told_without_torch_in_the_same_words(
         {"metric": "roc_auc"},
         {"save": "history"},
         {"force": True},
+        {"force": "engine"},
         {"dry_run": True},
         {"learner": {"_target_": "lpgnn.learners.Drop", "steps": 1}},
     ],
@@ -164,4 +165,4 @@ def test_rows_of_several_engines_are_told(tmp_path: Path, capsys: Any) -> None:
     assert main([*RUN, f"results_dir={tmp_path}"]) == 0
     out = capsys.readouterr().out
     assert f"rows of 2 engines (1 by {first['engine']}, 1 by an unrecorded one)" in out
-    assert "force=true computes all of them alike" in out
+    assert "force=engine computes those of others again" in out

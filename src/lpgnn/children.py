@@ -53,10 +53,10 @@ def starting() -> Iterator[None]:
         with _blocked({signal.SIGINT}):
             yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number in came[:1]:
-            handlers[number](number, None)
+        for known, handler in handlers.items():
+            signal.signal(known, handler)
+        for first in came[:1]:
+            handlers[first](first, None)
 
 
 @contextlib.contextmanager

@@ -104,9 +104,16 @@ def differing(settings: Sequence[Settings]) -> tuple[str, list[str]] | None:
 
 
 def missing_in(
-    store: RowStore, computation: Computation, asked: Settings, sources: Mapping[str, str]
+    store: RowStore,
+    computation: Computation,
+    asked: Settings,
+    sources: Mapping[str, str],
+    engine: str | None = None,
 ) -> tuple[int, ...]:
-    """The repeats that settings ask for and the store does not hold; sources: of the metrics"""
+    """The repeats that settings ask for and the store does not hold.
+
+    sources: of the metrics; engine: whose rows alone count, None for all
+    """
     return missing_repeats(
         computation,
         asked.repeats,
@@ -114,7 +121,8 @@ def missing_in(
         metric=asked.metric,
         sources=sources,
         save=asked.outputs,
-        force=asked.force,
+        force=asked.force is True,
+        engine=engine,
     )
 
 
@@ -164,7 +172,7 @@ def print_summaries(wanted: Sequence[tuple[Known, Settings]], store: RowStore) -
             )
         if len(engines := engines_of(rows)) > 1:
             mixed = describe_engines(engines)
-            print(f"{known.label}: {mixed}; force=true computes all of them alike")
+            print(f"{known.label}: {mixed}; force=engine computes those of others again")
     print(f"rows: {store.results_dir}")
     return broken
 

@@ -27,13 +27,17 @@ def missing_repeats(
     sources: Mapping[str, str] | None = None,
     save: Sequence[str] = (),
     force: bool = False,
+    engine: str | None = None,
 ) -> tuple[int, ...]:
     """The repeats that the store does not hold, or not with this metric or these files.
 
-    sources: of metrics that are not the defaults, which are wanted as well (``metric_sources``)
+    sources: of metrics that are not the defaults, which are wanted as well (``metric_sources``);
+    force: no row counts; engine: only its rows do
     """
     identity = computation.identity
     done = {} if force else store.finished(computation.dataset, identity)
+    if engine is not None:
+        done = {repeat: row for repeat, row in done.items() if row.get("engine") == engine}
     wanted = {metric: "", **(sources or {})}
     columns = [f"{rule}/test/{name}" for rule in RULES for name in wanted]
     if not computation.has_truth:

@@ -19,7 +19,7 @@ from lpgnn.rows import RowStore, metric_sources, write_atomically
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error
 from lpgnn.sweeps.pool import run_tasks
-from lpgnn.sweeps.tasks import Execution, Part, Task
+from lpgnn.sweeps.tasks import Execution, Part, Task, required_engine
 
 
 def write_jobs(
@@ -92,7 +92,8 @@ def _compute(path: Path) -> list[Failure]:
             text = f"{label(configuration)} {reason}: other sources or another graph on this node"
             raise RunError(text)
         store, sources = RowStore(one.results_path), metric_sources(one.metrics)
-        missing = missing_in(store, configuration.computation, one, sources)
+        engine = required_engine(one)
+        missing = missing_in(store, configuration.computation, one, sources, engine)
         if left := tuple(repeat for repeat in part["repeats"] if repeat in missing):
             parts.append((configuration, left))
     if not parts:

@@ -37,6 +37,7 @@ from lpgnn.sweeps.tasks import (
     Execution,
     Task,
     plan_tasks,
+    required_engine,
 )
 
 
@@ -62,10 +63,10 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
     store = RowStore(first.results_path)
     resolved, stopped = _resolve(points, fetch=not dry_run)
     check_metrics(first.metrics)
-    sources = metric_sources(first.metrics)
+    sources, engine = metric_sources(first.metrics), required_engine(first)
     wanted = most_repeats(resolved)
     work = [
-        (configuration, missing_in(store, configuration.computation, one, sources))
+        (configuration, missing_in(store, configuration.computation, one, sources, engine))
         for configuration, one in wanted.values()
     ]
     execution = Execution(

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lpgnn.config import Configuration
+from lpgnn.config import Configuration, Settings
 from lpgnn.engine import Measures, Member
 from lpgnn.errors import InputError
+from lpgnn.kernels import Backend
+from lpgnn.provenance import engine_name
 from lpgnn.sweeps.costs import CostModel
 
 # Beyond so many runs side by side a CPU gains nothing, and rows come later; a GPU does.
@@ -95,6 +97,13 @@ class Execution:
         if self.time_limit == "auto":
             return max(LEAST_LIMIT, LIMIT_FACTOR * costs.seconds(task))
         return float(self.time_limit) * len(task.members)
+
+
+def required_engine(settings: Settings) -> str | None:
+    """The engine whose rows alone count as done; None: any engine's do."""
+    if settings.force != "engine":
+        return None
+    return engine_name(Backend.choose(settings.device, settings.kernels))
 
 
 def plan_tasks(
