@@ -83,6 +83,8 @@ class Command:
         code: object = 70
         try:
             os.setsid()
+            # A shell starts what runs in the background with Ctrl-C ignored.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             os.dup2(self._output.fileno(), 1)
             os.dup2(self._output.fileno(), 2)
             os.environ.update(environment or {})
