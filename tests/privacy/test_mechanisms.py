@@ -413,13 +413,13 @@ def test_rounded_bounds_do_not_cost_privacy() -> None:
 
 def test_names_and_forms() -> None:
     """A form is what a plan counts on before there are reports."""
-    assert {name: kind.name for name, kind in MECHANISMS.items()} == {
-        "mb": "mb",
-        "1b": "1b",
-        "lp": "lp",
-        "ag": "ag",
+    forms = {
+        **dict.fromkeys(("mb", "pm", "hm"), "sparse"),
+        **dict.fromkeys(("1b", "duchi"), "signs"),
+        **dict.fromkeys(("lp", "ag", "privunit"), "dense"),
     }
-    for name, form in {"mb": "sparse", "1b": "signs", "lp": "dense", "ag": "dense"}.items():
+    assert {kind.name for kind in MECHANISMS.values()} == set(forms) == set(MECHANISMS)
+    for name, form in forms.items():
         mechanism = MECHANISMS[name](3.0, 30)
         assert mechanism.form == form
         assert mechanism.perturb(random_features(), generator=seeded()).form == form

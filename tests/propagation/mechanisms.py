@@ -1,10 +1,24 @@
-"""The four mechanisms by name, for tests of what is done with their reports."""
+"""The mechanisms by name, for tests of what is done with their reports."""
 
-from lpgnn.privacy import AnalyticGaussian, FeatureMechanism, Laplace, MultiBit, OneBit
+from lpgnn.privacy import (
+    AnalyticGaussian,
+    Duchi,
+    FeatureMechanism,
+    Hybrid,
+    Laplace,
+    MultiBit,
+    OneBit,
+    Piecewise,
+    PrivUnit,
+)
 
 MECHANISMS: dict[str, type[FeatureMechanism]] = {
     "mb": MultiBit,
     "1b": OneBit,
     "lp": Laplace,
     "ag": AnalyticGaussian,
+    "duchi": Duchi,
+    "pm": Piecewise,
+    "hm": Hybrid,
+    "privunit": PrivUnit,
 }

@@ -130,11 +130,10 @@ def exact_epsilon(mechanism: FeatureMechanism | LabelMechanism) -> float | None:
         if mechanism.num_features <= _MOST_ENUMERATED:
             return worst_log_ratio(partial(bit_outputs, mechanism), corners(mechanism))
         return _bits_loss(mechanism)
-    if isinstance(mechanism, Laplace):
-        return float(mechanism.spent())
     if isinstance(mechanism, ClassMechanism):
         return worst_log_ratio(partial(label_outputs, mechanism), range(mechanism.num_classes))
-    return None
+    spent = mechanism.spent()
+    return None if spent is None else float(spent)
 
 
 def _bits_loss(mechanism: BitMechanism) -> float:
