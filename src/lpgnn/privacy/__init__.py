@@ -29,6 +29,7 @@ from lpgnn.privacy.label_mechanism import ClassMechanism as ClassMechanism
 from lpgnn.privacy.label_mechanism import ExactLabels as ExactLabels
 from lpgnn.privacy.label_mechanism import LabelMechanism as LabelMechanism
 from lpgnn.privacy.laplace import Laplace as Laplace
+from lpgnn.privacy.laplace_one_hot import LaplaceOneHot as LaplaceOneHot
 from lpgnn.privacy.mechanism import AdditiveNoise as AdditiveNoise
 from lpgnn.privacy.mechanism import BitMechanism as BitMechanism
 from lpgnn.privacy.mechanism import FeatureMechanism as FeatureMechanism
@@ -40,3 +41,5 @@ from lpgnn.privacy.randomized_response import RandomizedResponse as RandomizedRe
 from lpgnn.privacy.reports import Collected as Collected
 from lpgnn.privacy.reports import FeatureReports as FeatureReports
 from lpgnn.privacy.reports import LabelReports as LabelReports
+from lpgnn.privacy.rr_with_prior import RRWithPrior as RRWithPrior
+from lpgnn.privacy.subset_selection import SubsetSelection as SubsetSelection
