@@ -179,6 +179,7 @@ def test_optimal_m_against_brute_force(epsilon: float, d: int) -> None:
     middle = torch.tensor(0.5)  # where the variance is largest
     worst = [float(MultiBit(epsilon, d, num_samples=m).variance(middle)) for m in range(1, d + 1)]
     best = 1 + worst.index(min(worst))
+    assert MultiBit(epsilon, d, sample_rule="exact").m == best
     # The paper rounds eps / z* down, so the integer optimum is m* or the next.
     assert best - MultiBit(epsilon, d).m in (0, 1)
     if epsilon in (0.01, 1.0, 2.18, 21.8):  # multiples of z*, or below it
@@ -366,6 +367,8 @@ def test_a_mechanism_is_bound_to_its_budget_by_the_run(name: str) -> None:
         ("num_samples", lambda: MultiBit(num_samples=1.5)),  # type: ignore[arg-type]
         ("num_samples", lambda: MultiBit(num_samples=True)),
         ("num_samples", lambda: MultiBit(num_samples=4).bind(1.0, 3)),
+        ("sample_rule", lambda: MultiBit(sample_rule="best")),  # type: ignore[arg-type]
+        ("sample_rule", lambda: MultiBit(num_samples=2, sample_rule="exact")),
         ("alpha", lambda: Laplace(alpha=2.0)),
         ("delta", lambda: AnalyticGaussian(delta=1.0)),
         ("delta", lambda: AnalyticGaussian(1.0, 3, delta=0.0)),
