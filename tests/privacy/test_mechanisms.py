@@ -417,8 +417,8 @@ def test_rounded_bounds_do_not_cost_privacy() -> None:
 def test_names_and_forms() -> None:
     """A form is what a plan counts on before there are reports."""
     forms = {
-        **dict.fromkeys(("mb", "pm", "hm"), "sparse"),
-        **dict.fromkeys(("1b", "duchi"), "signs"),
+        **dict.fromkeys(("mb", "pm", "hm", "sw"), "sparse"),
+        **dict.fromkeys(("1b", "duchi", "grr_fs"), "signs"),
         **dict.fromkeys(("lp", "ag", "privunit"), "dense"),
     }
     assert {kind.name for kind in MECHANISMS.values()} == set(forms) == set(MECHANISMS)

@@ -4,12 +4,14 @@ from lpgnn.privacy import (
     AnalyticGaussian,
     Duchi,
     FeatureMechanism,
+    GrrFs,
     Hybrid,
     Laplace,
     MultiBit,
     OneBit,
     Piecewise,
     PrivUnit,
+    SquareWave,
 )
 
 MECHANISMS: dict[str, type[FeatureMechanism]] = {
@@ -20,5 +22,7 @@ MECHANISMS: dict[str, type[FeatureMechanism]] = {
     "duchi": Duchi,
     "pm": Piecewise,
     "hm": Hybrid,
+    "sw": SquareWave,
     "privunit": PrivUnit,
+    "grr_fs": GrrFs,
 }

@@ -19,6 +19,7 @@ from lpgnn.privacy.features import Ones as Ones
 from lpgnn.privacy.features import RandomFeatures as RandomFeatures
 from lpgnn.privacy.features import RawFeatures as RawFeatures
 from lpgnn.privacy.grid import GridNoise as GridNoise
+from lpgnn.privacy.grr_fs import GrrFs as GrrFs
 from lpgnn.privacy.hybrid import Hybrid as Hybrid
 from lpgnn.privacy.information import class_distance as class_distance
 from lpgnn.privacy.information import expected_informative_bits as expected_informative_bits
@@ -42,4 +43,5 @@ from lpgnn.privacy.reports import Collected as Collected
 from lpgnn.privacy.reports import FeatureReports as FeatureReports
 from lpgnn.privacy.reports import LabelReports as LabelReports
 from lpgnn.privacy.rr_with_prior import RRWithPrior as RRWithPrior
+from lpgnn.privacy.square_wave import SquareWave as SquareWave
 from lpgnn.privacy.subset_selection import SubsetSelection as SubsetSelection

@@ -14,6 +14,7 @@ from lpgnn.errors import InputError
 from lpgnn.privacy.mechanism import FeatureMechanism
 from lpgnn.privacy.multi_bit import sample_dimensions
 from lpgnn.privacy.reports import FeatureReports, Form
+from lpgnn.privacy.sliding_window import SlidingWindow
 
 # Below this budget of a number its probabilities have no place in 53 binary places.
 LEAST_PER_VALUE = 2.0**-40
@@ -87,3 +88,22 @@ class SampledValues(FeatureMechanism):
 
     def parameters(self) -> dict[str, float]:
         return {"k": float(self.k)}
+
+
+@dataclass(frozen=True)
+class WindowValues(SampledValues):
+    """Sampled features by a window that slides with the number."""
+
+    @abstractmethod
+    def window(self) -> SlidingWindow:
+        """The window at ``value_epsilon``."""
+
+    def randomize(self, t: Tensor, *, generator: torch.Generator) -> Tensor:
+        window = self.window()
+        return window.estimate(window.draw(t, generator=generator))
+
+    def value_variance(self, t: Tensor) -> Tensor:
+        return self.window().variance(t)
+
+    def value_spent(self) -> Decimal:
+        return self.window().spent()
