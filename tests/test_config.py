@@ -204,6 +204,9 @@ OTHER_VALUES: dict[str, Any] = {
     **{"sample_rule": "exact", "norm_bound": 2.5, "estimate": "em", "subset_size": 2},
     **{"prior": (0.4, 0.3, 0.2, 0.1), "pilot_share": 0.5},
     **{"steps": 3, "aggregator": "mean", "conditioning": "scale", "heads": 2, "smooth": 40},
+    **{"mu": 0.5, "theta": (0.0, 1.0), "q": 0.5, "log_zero": -9.0, "weight": 1.0},
+    **{"momentum": 0.9, "clusters": 4, "threshold": 0.9, "consistency": 0.2},
+    **{"down_weight": 0.2, "ramp": 50},
     **{
         "refit": True,
         "split": "own",
@@ -226,6 +229,8 @@ def other_value(options: dict[str, Any], option: str) -> Any:
         return "one" if options["combine"] == "stack" else "stack"
     if option == "labels":
         return "train" if options["labels"] == "train+val" else "train+val"
+    if option == "alpha" and options["alpha"]:  # a weight or a probability, not the end of a range
+        return options["alpha"] / 2
     return OTHER_VALUES[option]
 
 
