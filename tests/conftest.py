@@ -1,7 +1,12 @@
-"""What all tests share: one thread, and arithmetic as the next test expects it."""
+"""What all tests share: one thread, arithmetic as the next test expects it, and real files.
+
+The tests need nothing from outside the checkout.  ``--data-dir`` names a folder with the published
+graphs' files and adds the tests marked ``published``, which compare our facts with those files.
+"""
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +14,24 @@ import torch
 # The identity of a run on one of torch-geometric's networks imports it, and its first import warns:
 # whichever test came first would fail.
 import models.pyg  # noqa: F401
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--data-dir", type=Path, help="add the tests on the published graphs' files")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("data_dir") is None:
+        left_out = [item for item in items if item.get_closest_marker("published")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("published")]
+
+
+@pytest.fixture(scope="session")
+def published_data(request: pytest.FixtureRequest) -> Path:
+    """The folder with the published graphs' files, for tests marked ``published``."""
+    folder: Path = request.config.getoption("data_dir")
+    return folder.resolve()
 
 
 @pytest.fixture(autouse=True)
