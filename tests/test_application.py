@@ -265,6 +265,7 @@ print("LOADED", code, *sorted({{"torch", "numba", "pandas"}} & set(sys.modules))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "words", "code"),
     [

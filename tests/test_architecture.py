@@ -173,6 +173,7 @@ def modules_after(script: str) -> set[str]:
     return set(done.stdout.rpartition("MODULES ")[2].split())
 
 
+@pytest.mark.slow
 def test_a_training_run_starts_without_heavy_packages_and_needs_no_hydra() -> None:
     """The same for what other packages import, as it is, in a fresh process."""
     modules = modules_after(

@@ -147,6 +147,7 @@ def check_measured(text: str) -> None:
     assert row["peak_mb"] > 50
 
 
+@pytest.mark.slow
 def test_one_size_is_measured_in_its_own_process() -> None:
     command = [sys.executable, "-m", "lpgnn.bench", "one", "side=ours", "nodes=300"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -14,6 +14,8 @@ import pytest
 from conftest import Imports
 from data.own_graph import own_graph, write_folder
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 

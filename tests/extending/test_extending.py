@@ -9,6 +9,8 @@ from conftest import Imports
 from lpgnn import run
 from lpgnn.report import __main__ as report
 
+pytestmark = pytest.mark.slow
+
 WORKBENCH = Path(__file__).parent / "workbench"
 # What each example adds, the overrides that use it, and how many lines it may have.
 EXAMPLES = {

@@ -162,18 +162,21 @@ def run_epoch(kernels: str, block: str = "") -> "subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_torch_kernels_never_import_numba() -> None:
     done = run_epoch("torch")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.slow
 def test_the_program_above_imports_numba_for_its_own_kernels_and_warns_of_nothing() -> None:
     done = run_epoch("numba")
     assert done.returncode == 0, done.stderr
     assert (done.stdout.split(), done.stderr) == (["True", "True"], "")
 
 
+@pytest.mark.slow
 def test_without_numba_a_run_falls_back_with_one_line() -> None:
     done = run_epoch("auto", block='sys.modules["numba"] = None')
     assert done.returncode == 0, done.stderr
@@ -190,6 +193,7 @@ def cache_hits() -> int:
     return sum(fresh.stats.cache_hits.values())
 
 
+@pytest.mark.slow
 def test_machine_code_is_kept_where_the_user_says_and_compiled_again_if_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
