@@ -102,7 +102,7 @@ def test_a_folder_of_ones_own(
     (row,) = RowStore(tmp_path / "results").read("sbm")
     assert json.loads(row["options"])["mechanism.num_samples"] == 4
     assert main(["-m", "dataset=tiny", "mechanism=glob([mb,F*])", *where, "--dry-run"]) == 0
-    assert "2 configurations, 1 done, 1 to do" not in capsys.readouterr().err
+    assert "2 configurations, 1 done, 1 to do" in capsys.readouterr().out
 
 
 def test_hydra_leaves_no_folder_behind_unless_asked(
@@ -178,18 +178,19 @@ def test_the_shell_completes_verbs_and_choices(
     assert capsys.readouterr().out.rstrip().endswith("-F hydra_bash_completion lpgnn")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("hydra_plugins.hydra_joblib_launcher") is None, reason="no joblib")
 def test_a_launcher_gives_the_rows_of_the_pool(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    grid = ("-m", "x_eps=0.5,2", "mechanism=mb,lp")
+    grid = ("-m", "x_eps=0.5", "mechanism=mb,lp")
     assert run(f"results_dir={tmp_path / 'pool'}", *grid) == 0
     launcher = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=1")
     assert run(f"results_dir={tmp_path / 'joblib'}", *grid, *launcher) == 0
     assert "for joblib" in capsys.readouterr().out
     assert stored_science(tmp_path / "joblib") == stored_science(tmp_path / "pool")
-    assert len(stored_science(tmp_path / "pool")) == 8
+    assert len(stored_science(tmp_path / "pool")) == 4
     assert list((tmp_path / "joblib" / "local" / "sweeps").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["joblib", "pool"]
 
@@ -265,6 +266,7 @@ print("LOADED", code, *sorted({{"torch", "numba", "pandas"}} & set(sys.modules))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "words", "code"),
     [

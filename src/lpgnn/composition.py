@@ -52,6 +52,15 @@ class Experiment:
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     interval: Literal["percentile", "t"] = "percentile"  # of its means: the paper's, or Student's
+    settings: Mapping[str, Any] = field(default_factory=dict)  # that it sets for its whole grid
+
+    def overrides(self, point: Point) -> list[str]:
+        """What ``lpgnn.run`` is given to compute one point of the grid alone."""
+        if any(isinstance(value, dict | list) for value in self.settings.values()):
+            shared = {"+experiment": self.name}  # the file's own words: they are no overrides
+        else:
+            shared = {k: _choice_text(v) for k, v in self.settings.items() if k not in point.keys}
+        return [f"{key}={text}" for key, text in (shared | dict(point.keys)).items()]
 
 
 def expand(
@@ -86,7 +95,8 @@ def composed_point(config: Any) -> Point:
 def load_experiment(name: str, config_dirs: Sequence[Path] = ()) -> Experiment:
     """Read an experiment's file."""
     with _Composer(config_dirs, [f"experiment={name}"]) as composer:
-        return composer.experiment(composer.known_choice("experiment", name))
+        name = composer.known_choice("experiment", name)
+        return replace(composer.experiment(name), settings=composer.settings_of(name))
 
 
 def experiment_names(config_dirs: Sequence[Path] = ()) -> list[str]:
@@ -299,6 +309,15 @@ class _Composer:
             config.get("figures") or {},
             interval,
         )
+
+    def settings_of(self, experiment: str) -> dict[str, Any]:
+        """What an experiment sets for its whole grid."""
+        plain, own = self._compose(None, ()), self._compose(experiment, ())
+        return {
+            key: value
+            for key, value in own.items()
+            if key not in _EXPERIMENT_KEYS and plain.get(key) != value
+        }
 
     def known_choice(self, group: str, value: str) -> str:
         """Check a group's choice, ignoring its case (MB, 1B, LP, AG)."""

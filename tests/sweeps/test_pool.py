@@ -333,6 +333,7 @@ def test_the_time_limit_of_a_task() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_plug_ins_do_to_their_workers(tmp_path: Path) -> None:
     """Real processes: sys.exit, os._exit, and an error that cannot be unpickled."""
     terrible = {"mechanism": Treacherous(), "filter": KProp(steps=2), "learner": Drop(steps=2)}
@@ -384,6 +385,7 @@ def test_a_failing_metric_costs_its_cell_and_not_the_row(workers: int, tmp_path:
     assert found == (0, 1)  # once the metric is repaired, they are computed again
 
 
+@pytest.mark.slow
 def test_real_workers_give_the_same_rows_even_if_one_dies(tmp_path: Path) -> None:
     datasets = [{"_target_": "small_run.dies_once", "seed": seed} for seed in (0, 1, 2)]
     tasks = [Task(((small(dataset=dataset), (0, 1)),)) for dataset in datasets]

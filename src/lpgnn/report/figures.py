@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lpgnn.errors import InputError
-from lpgnn.report.drawing import CONTROL_STYLES, GREY, STYLES, Style, new_figure, our_style, save
+from lpgnn.report.drawing import (
+    CONTROL_STYLES,
+    GREY,
+    STYLES,
+    Style,
+    add_legend,
+    new_figure,
+    our_style,
+    save,
+)
 from lpgnn.report.evidence import Results
 from lpgnn.report.notation import as_number, mathtext, symbol
 from lpgnn.report.placing import Entry, Placed, as_keys, parse, place, spread, unique
@@ -192,8 +201,7 @@ def _draw_strip(strip: Strip, part: "FigureBase", shape: tuple[int, int]) -> Non
             axes.set_ylabel(mathtext(f"{row.text}\n{metric}" if row.text else metric))
         if is_numeric and (len(rows) == 1 or index + shape[1] >= len(keys)):
             axes.set_xlabel(mathtext(symbol(strip.spec.axes["x"][0])))
-    handles = list(_legend(strip))
-    part.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 8))
+    add_legend(part, list(_legend(strip)))
 
 
 def _draw_panel(strip: Strip, axes: "Axes", row: str, column: str) -> None:

@@ -88,7 +88,8 @@ class Number:
         if self.cell is None:
             return Shown(str(self.printed or "–"))
         below = "" if self.printed is None else f"{self.printed.mean:.1f}"
-        return Shown(str(self.summary or "–"), self.is_best, below)
+        link = self.cell.identity if self.summary is not None else ""
+        return Shown(str(self.summary or "–"), self.is_best, below, link=link)
 
 
 @dataclass(frozen=True)
