@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lpgnn.config import KINDS, Settings
+from lpgnn.config import KINDS, WATCHERS, Settings
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
 
@@ -21,8 +21,9 @@ from lpgnn.hyperparameters import conf_dir
 _MEMBER_KEYS = ("label", "control")
 # Keys of an experiment's file that are no settings.
 _EXPERIMENT_KEYS = ("title", "grid", "tables", "figures", "interval")
-# Groups of conf/ that a user chooses from.
-GROUPS = (*KINDS, "experiment")
+# Groups of conf/ that a user chooses from: components, and experiments.
+_COMPONENTS = (*KINDS, *WATCHERS)
+GROUPS = (*_COMPONENTS, "experiment")
 # Keys that stand for x_eps and y_eps together: their sum, and the share of it that x_eps has.
 SPLIT_KEYS = _TOTAL, _SHARE = ("total_eps", "x_share")
 _INFINITE = ("inf", ".inf", "+inf")
@@ -211,12 +212,12 @@ class _Composer:
             groups = tuple(
                 f"{o.key_or_group}={text}"
                 for o, text, _ in combination
-                if o.key_or_group in KINDS and not o.is_delete()
+                if o.key_or_group in _COMPONENTS and not o.is_delete()
             )
             values = [
                 (o, value)
                 for o, _, value in combination
-                if o.key_or_group not in KINDS or o.is_delete()
+                if o.key_or_group not in _COMPONENTS or o.is_delete()
             ]
             split = {k: v for o, v in values if (k := o.key_or_group) in SPLIT_KEYS}
             values = [(o, value) for o, value in values if o.key_or_group not in split]
@@ -229,7 +230,7 @@ class _Composer:
         """One choice as text and as a value."""
         if override.is_delete():
             return text, None
-        if override.key_or_group in KINDS:
+        if override.key_or_group in _COMPONENTS:
             return self.known_choice(override.key_or_group, text), None
         if not override.is_sweep_override():
             return text, override.value()
@@ -254,7 +255,8 @@ class _Composer:
             others = alone.keys() - {group}
             if others != base.keys() - {group} or any(alone[k] != base[k] for k in others):
                 return self._compose_with_hydra(experiment, groups)
-            config[group] = alone[group]
+            config.pop(group, None)
+            config |= {group: alone[group]} if group in alone else {}  # logger=null has none
         return config
 
     def _compose_with_hydra(
@@ -308,6 +310,8 @@ class _Composer:
             )
             self.names[group] = sorted(options)
         known = self.names[group]
+        if group in WATCHERS and value == "null":
+            return value
         if (name := _spelling(value.strip("'\""), known)) is not None:
             return name
         raise InputError(group, value, f"must be one of {', '.join(known)}")

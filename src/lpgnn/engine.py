@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lpgnn.config import SCIENCE_VERSION, Configuration
+from lpgnn.config import SCIENCE_VERSION, Configuration, Settings
 from lpgnn.data import Graph
 from lpgnn.data.splits import Split
 from lpgnn.errors import InputError, StorageError
 from lpgnn.kernels import Backend
 from lpgnn.learners import RULES, Outcome, Run, Server
+from lpgnn.loggers import LoggedRun, Logger
 from lpgnn.privacy import Collected, collect
 from lpgnn.privacy.collection import ReceivedReports
 from lpgnn.propagation import PreparedGraph
@@ -58,6 +59,12 @@ class Measures:
     metrics: Mapping[str, str] = field(default_factory=lambda: DEFAULT_METRICS)
     save: tuple[str, ...] = ()  # of predictions, weights, history
     store: RowStore | None = None  # knows the folder of each run
+    logger: Logger | None = None  # shows runs with their curves elsewhere
+
+    @classmethod
+    def of(cls, settings: Settings, store: RowStore) -> "Measures":
+        logger: Any = None if settings.logger is None else settings.component("logger")
+        return cls(settings.metrics, settings.outputs, store, logger)
 
     @property
     def keep_probabilities(self) -> bool:
@@ -236,7 +243,16 @@ def _run_batch(
             raise next(iter(failed.values()))  # without any metric it is not a row
         for error in failed.values():
             on_unmeasured((own, repeat), error)
-        rows.append(row | _provenance(seconds, prepared.backend))
+        row |= _provenance(seconds, prepared.backend)
+        rows.append(row)
+        if measures.logger is not None and measures.store is not None:
+            try:
+                curves = {name: values.tolist() for name, values in outcome.history.items()}
+                measures.logger.log(LoggedRun(row, curves, measures.store.results_dir))
+            except Exception as error:  # the row counts, whatever a viewer makes of it
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                failure = InputError("logger", measures.logger.name, f"failed with {reason}")
+                on_unmeasured((own, repeat), failure)
         if measures.save and measures.store is not None:
             folder = measures.store.run_folder(own.identity, repeat)
             try:

@@ -160,11 +160,14 @@ class Scripted:
     """
 
     log: ClassVar[list[list[int]]]  # the seeds of every task that was handed out
+    gpus: ClassVar[list[str | None]]  # of every process
     started: ClassVar[int]
     dead_on_arrival: ClassVar[int]  # so many processes die before they are ready
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, gpu: str | None) -> None:
         self.execution, self.ready, self.stored = execution, False, 0
+        self.gpu = gpu
+        self.gpus.append(gpu)
         self.task: Task | None = None
         self.deadline = float("inf")
         self.connection = self.process = self
@@ -212,7 +215,7 @@ def handed_out(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The seeds of the runs of every task that was handed out, to scripted workers."""
     monkeypatch.setattr(pool, "_Process", Scripted)
     monkeypatch.setattr(pool, "wait", lambda handles, timeout: None)
-    for name, value in (("log", []), ("started", 0), ("dead_on_arrival", 0)):
+    for name, value in (("log", []), ("gpus", []), ("started", 0), ("dead_on_arrival", 0)):
         monkeypatch.setattr(Scripted, name, value, raising=False)
     return Scripted.log
 
@@ -226,6 +229,23 @@ def failed_seeds(failures: list[Failure]) -> list[int]:
 
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
+
+
+def test_every_worker_gets_a_gpu_of_its_own(
+    handed_out: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "gpus_for", lambda device, kernels: ("GPU-a", "3"))
+    assert run_all([batch(seed) for seed in (1, 2, 13, 4, 5)], tmp_path, 3) != []
+    # The third shares a GPU, and who replaces a dead worker takes over its GPU.
+    assert sorted(map(str, Scripted.gpus[:3])) == ["3", "GPU-a", "GPU-a"]
+    assert set(Scripted.gpus) == {"GPU-a", "3"}
+
+
+def test_workers_share_no_gpu_where_there_is_none(
+    handed_out: list[list[int]], tmp_path: Path
+) -> None:
+    assert run_all([batch(1), batch(2)], tmp_path, 2) == []
+    assert set(Scripted.gpus) == {None}
 
 
 @WORKERS
