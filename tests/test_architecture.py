@@ -14,7 +14,8 @@ PACKAGE = Path(lpgnn.__file__).parent
 FOUNDATIONS = ("errors", "files", "components", "randomness", "kernels", "client")
 STATIONS = (
     *("data", "privacy", "propagation", "models", "learners", "rows", "loggers", "hyperparameters"),
-    *("config", "composition", "provenance", "engine", "describe", "sweeps", "report", "paper"),
+    *("config", "shown", "composition", "provenance", "engine", "describe", "sweeps"),
+    *("report", "paper"),
 )
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (

@@ -1,4 +1,6 @@
 import math
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -380,6 +382,25 @@ def test_plug_ins_in_this_process(fault: float, tmp_path: Path) -> None:
 
 def fails_sometimes(labels: Any, predictions: Any, probabilities: Any) -> float:
     return 1 / 0
+
+
+def signalled(labels: Any, predictions: Any, probabilities: Any) -> float:
+    os.kill(os.getpid(), signal.SIGUSR2)
+    return 1.0
+
+
+def test_workers_leave_the_signals_of_a_cluster_to_their_parent(tmp_path: Path) -> None:
+    """A scheduler announces pre-emption to all processes of a job: one answers."""
+    metrics = {**DEFAULT_METRICS, "mine": "sweeps.test_pool.signalled"}
+    execution = Execution(tmp_path, tmp_path, "cpu", workers=1, measures=Measures(metrics))
+    handled: list[int] = []
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: handled.append(number))
+    try:
+        assert run_tasks(tasks_of(0), execution, costs=CostModel(), show_progress=False) == []
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert len(RowStore(tmp_path).read("sbm")) == 2
+    assert handled == []
 
 
 @WORKERS
