@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
-import yaml
 
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
 from lpgnn.errors import RunError
+from lpgnn.hyperparameters import conf_dir
 from lpgnn.rows import RowStore, SweepRecord, Wanted
 from lpgnn.run import main
 from lpgnn.status import main as status
@@ -139,6 +140,7 @@ def test_what_is_no_grid_may_belong_to_one_choice_only(
         (["hydra/launcher=nowhere", "-m"], "error: hydra/launcher=nowhere: not understood"),
         (["hydra.nothing=1"], "error: hydra.nothing=1: not understood"),
         (["--workers"], "error: --workers=: needs a value"),
+        (["--cfg", "hydra", "--resolve"], "error: --cfg=hydra: not understood: Interpolation key"),
         (["~nothing"], "error: nothing="),
         (["~x_eps"], "error: x_eps=None: every run has this setting: give it a value instead"),
         (["-m", "~mechanism", "x_eps=1,2"], "error: mechanism=None: every run has this setting"),
@@ -262,11 +264,14 @@ def test_a_job_that_is_terminated_keeps_its_rows_and_is_resumed(
 @pytest.mark.skipif(
     find_spec("hydra_plugins.hydra_submitit_launcher") is None, reason="no submitit"
 )
-def test_the_launcher_for_gpu_nodes_resolves(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("hydra/launcher=slurm_gpu", "hydra.launcher.partition=gpu", "device=cuda")
-    assert main(["--cfg", "hydra", "--package", "hydra.launcher", "--resolve", *words]) == 0
-    shown = yaml.safe_load(capsys.readouterr().out)
-    shown = shown.get("hydra", {}).get("launcher", shown)
+def test_the_launcher_for_gpu_nodes_resolves() -> None:
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    words = ["hydra/launcher=slurm_gpu", "hydra.launcher.partition=gpu", "hydra.job.name=run"]
+    with initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
+        config = compose("config", words, return_hydra_config=True)
+        shown: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
     assert shown["_target_"].endswith("submitit_launcher.SlurmLauncher")
     expected = {"gpus_per_node": 1, "cpus_per_task": 4, "partition": "gpu", "max_num_timeout": 10}
     assert {key: shown[key] for key in expected} == expected

@@ -268,8 +268,7 @@ class _Composer:
             others = alone.keys() - {group}
             if others != base.keys() - {group} or any(alone[k] != base[k] for k in others):
                 return self._compose_with_hydra(experiment, groups)
-            config.pop(group, None)
-            config |= {group: alone[group]} if group in alone else {}  # logger=null has none
+            config[group] = alone[group]
         return config
 
     def _compose_with_hydra(
@@ -327,8 +326,6 @@ class _Composer:
             )
             self.names[group] = sorted(options)
         known = self.names[group]
-        if group in WATCHERS and value == "null":
-            return value
         if (name := _spelling(value.strip("'\""), known)) is not None:
             return name
         raise InputError(group, value, f"must be one of {', '.join(known)}")
@@ -366,7 +363,7 @@ def _settings(config: dict[str, Any], values: Sequence[tuple[Any, Any]]) -> Sett
     for key, value in wanted.items():
         if key not in _KNOWN:
             raise InputError(key, value, f"unknown setting; known: {', '.join(sorted(_KNOWN))}")
-    for key in sorted(_KNOWN - wanted.keys() - {*WATCHERS}):
+    for key in sorted(_KNOWN - wanted.keys()):
         # Who takes a budget out may think that nothing is perturbed: no default in silence.
         allowed = f"every run has this setting: give it a value instead of taking it out (~{key})"
         raise InputError(key, None, allowed)

@@ -18,7 +18,7 @@ from torch import Tensor
 from lpgnn.config import SCIENCE_VERSION, Configuration, Settings
 from lpgnn.data import Graph
 from lpgnn.data.splits import Split
-from lpgnn.errors import InputError, StorageError
+from lpgnn.errors import InputError, RunError, StorageError
 from lpgnn.kernels import Backend
 from lpgnn.learners import RULES, Outcome, Run, Server
 from lpgnn.loggers import LoggedRun, Logger
@@ -95,14 +95,14 @@ def run_members(
     measures: Measures | None = None,
     on_epoch: Callable[[int], None] | None = None,
     on_rows: Callable[[list[dict[str, Any]]], None] | None = None,
-    on_unmeasured: Callable[[Member, InputError], None] | None = None,
+    on_unmeasured: Callable[[Member, InputError | RunError], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Train runs of one ``batch_kind`` and return their rows, in order.
 
     They train side by side as far as memory allows.  ``on_epoch`` is called after each epoch with
     the number of run-epochs done, ``on_rows`` with finished rows as they come.  ``on_unmeasured``
-    is called with a run whose row lacks a metric, because the metric failed; without it, that is
-    logged.
+    is called with a run whose row lacks a metric, or that was not logged, because the metric or
+    the logger failed; without it, that is logged.
     """
     for configuration, repeat in members:
         _check_member(configuration, repeat, graph)
@@ -127,7 +127,7 @@ def run_members(
     return rows
 
 
-def _log_unmeasured(member: Member, error: InputError) -> None:
+def _log_unmeasured(member: Member, error: InputError | RunError) -> None:
     configuration, repeat = member
     _log.warning("%s repeat %d: %s", configuration.identity, repeat, error)
 
@@ -207,7 +207,7 @@ def _run_batch(
     prepared: PreparedGraph,
     measures: Measures,
     on_epoch: Callable[[int], None] | None,
-    on_unmeasured: Callable[[Member, InputError], None],
+    on_unmeasured: Callable[[Member, InputError | RunError], None],
 ) -> list[dict[str, Any]]:
     started = time.perf_counter()
     c = members[0][0]  # for what all of them share
@@ -251,7 +251,7 @@ def _run_batch(
                 measures.logger.log(LoggedRun(row, curves, measures.store.results_dir))
             except Exception as error:  # the row counts, whatever a viewer makes of it
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
-                failure = InputError("logger", measures.logger.name, f"failed with {reason}")
+                failure = RunError(f"logger {measures.logger.name} failed with {reason}")
                 on_unmeasured((own, repeat), failure)
         if measures.save and measures.store is not None:
             folder = measures.store.run_folder(own.identity, repeat)

@@ -99,7 +99,7 @@ class Worker:
         task: Task,
         on_epoch: Callable[[int], None],
         on_stored: Callable[[int], None] | None = None,
-        on_unmeasured: Callable[[Member, InputError], None] | None = None,
+        on_unmeasured: Callable[[Member, InputError | RunError], None] | None = None,
     ) -> None:
         """Train a task's runs.
 
@@ -158,7 +158,7 @@ def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Fai
     failures: list[Failure] = []
     waiting = deque(tasks)
 
-    def on_unmeasured(member: Member, error: InputError) -> None:
+    def on_unmeasured(member: Member, error: InputError | RunError) -> None:
         failures.append(_unmeasured(member, error))
 
     while waiting:
@@ -175,7 +175,7 @@ def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Fai
     return failures
 
 
-def _unmeasured(member: Member, error: InputError) -> Failure:
+def _unmeasured(member: Member, error: InputError | RunError) -> Failure:
     configuration, repeat = member
     return Failure(configuration, error, repeats=(repeat,))
 
