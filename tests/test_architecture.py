@@ -15,8 +15,8 @@ FOUNDATIONS = (
     *("errors", "files", "children", "archive", "components", "randomness", "kernels", "client"),
 )
 STATIONS = (
-    *("data", "privacy", "propagation", "models", "learners", "rows", "hyperparameters"),
-    *("config", "composition", "finished", "provenance", "engine", "describe", "sweeps"),
+    *("data", "privacy", "propagation", "models", "learners", "rows", "loggers", "hyperparameters"),
+    *("config", "shown", "composition", "finished", "provenance", "engine", "describe", "sweeps"),
     *("report", "paper"),
 )
 # These wire stations together, and no station knows them.

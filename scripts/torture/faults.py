@@ -550,8 +550,13 @@ def _ended_at_start(
     ended = process.wait(60)
     said = [line for line in ended.text.replace("\r", "\n").splitlines() if "resume" in line]
     last = "".join(said[-1:]) or "nothing said"
+    is_clean = "Traceback" not in ended.text
+    if number is signal.SIGKILL and not is_clean:
+        # Python's own words from before any of ours: a parent is killed before it has told a new
+        # interpreter what to do, which nobody can keep it from saying.
+        last, is_clean = "an interpreter without its orders says EOFError", "EOFError" in ended.text
     text = f"{were > 0 and 'workers there'}; exit code {ended.code}; {last}; "
-    is_right = ended.code == code and not orphans and "Traceback" not in ended.text
+    is_right = ended.code == code and not orphans and is_clean
     leftover = [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
     again = sweep(results, workers=1)
     is_right = is_right and again.code == 0 and not leftover

@@ -8,10 +8,19 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-_REQUESTS = {signal.SIGTERM, signal.SIGHUP} if hasattr(signal, "SIGHUP") else {signal.SIGTERM}
+
+def _known(*names: str) -> list[signal.Signals]:
+    """Signals that this system has."""
+    return [getattr(signal, name) for name in names if hasattr(signal, name)]
+
+
+# Requests to end, which a child obeys, and what is the parent's alone to answer: Ctrl-C, and with
+# what a scheduler announces pre-emption or the end of a job's time to all processes of a job.
+_REQUESTS = _known("SIGTERM", "SIGHUP")
+_FOR_PARENT = _known("SIGINT", "SIGUSR1", "SIGUSR2")
 
 
 def packed(function: Callable[..., object], *arguments: object) -> bytes:
@@ -25,9 +34,10 @@ def run_child(parent: int, call: bytes, *arguments: Any) -> None:
     In this order: importing may take seconds, in which the parent may be killed.
     """
     _end_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for request in _REQUESTS:
-        signal.signal(request, signal.SIG_DFL)  # a fork has the parent's handlers
+    for number in _FOR_PARENT:
+        signal.signal(number, signal.SIG_IGN)
+    for number in _REQUESTS:
+        signal.signal(number, signal.SIG_DFL)  # a fork has the parent's handlers
     function, others = pickle.loads(call)
     function(*arguments, *others)
 
@@ -36,7 +46,7 @@ def run_child(parent: int, call: bytes, *arguments: Any) -> None:
 def starting() -> Iterator[None]:
     """While a child is started and noted down, no signal comes between: it comes after.
 
-    The child never sees Ctrl-C, which is the parent's to handle: it has it blocked from the start.
+    What is the parent's to answer, such as Ctrl-C, a child has blocked from its start.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may handle signals, and only there they are raised
@@ -50,7 +60,7 @@ def starting() -> Iterator[None]:
             signal.signal(number, lambda number, frame: came.append(number))
             handlers[number] = handler
     try:
-        with _blocked({signal.SIGINT}):
+        with _blocked(_FOR_PARENT):
             yield
     finally:
         for known, handler in handlers.items():
@@ -60,7 +70,7 @@ def starting() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _blocked(numbers: set[signal.Signals]) -> Iterator[None]:
+def _blocked(numbers: Iterable[signal.Signals]) -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return

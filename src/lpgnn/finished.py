@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # Settings that hold for a whole sweep.
 SHARED = (
     *("results_dir", "data_dir", "device", "kernels", "selection", "metric", "metrics"),
-    *("save", "force", "time_limit", "workers", "dry_run"),
+    *("save", "logger", "force", "time_limit", "workers", "dry_run"),
 )
 # What decides no configuration; of a data folder only the user's own files would.
 _UNRELATED = {*SHARED, "repeats"}
@@ -74,12 +74,15 @@ def tell_finished(settings: Sequence[Settings]) -> int | None:
 
     None if that cannot be told without resolving the settings, or if something is missing.
     """
-    if not settings or settings[0].force or settings[0].dry_run or differing(settings):
+    if not settings or differing(settings):
+        return None
+    first = settings[0]
+    if first.force or first.dry_run or first.logger is not None:
         return None
     known = _load(settings)
     if known is None:
         return None
-    first, store = settings[0], RowStore(settings[0].results_path)
+    store = RowStore(first.results_path)
     check_metrics(first.metrics)
     sources = metric_sources(first.metrics)
     wanted = list(most_repeats(zip(known, settings, strict=True)).values())

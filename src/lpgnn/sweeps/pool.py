@@ -17,6 +17,7 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -33,6 +34,7 @@ from lpgnn.propagation import PreparedGraph
 from lpgnn.rows import RowStore, at_work
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, explain, stack_trace
+from lpgnn.sweeps.gpus import gpus_for, least_used, see_only
 from lpgnn.sweeps.tasks import Execution, Task
 
 # So many workers may die in a row before they are ready, and so long they may take (seconds).
@@ -90,7 +92,7 @@ class Worker:
         task: Task,
         on_epoch: Callable[[int], None],
         on_stored: Callable[[int], None] | None = None,
-        on_unmeasured: Callable[[Member, InputError], None] | None = None,
+        on_unmeasured: Callable[[Member, InputError | RunError], None] | None = None,
     ) -> None:
         """Train a task's runs.
 
@@ -149,7 +151,7 @@ def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Fai
     failures: list[Failure] = []
     waiting = deque(tasks)
 
-    def on_unmeasured(member: Member, error: InputError) -> None:
+    def on_unmeasured(member: Member, error: InputError | RunError) -> None:
         failures.append(_unmeasured(member, error))
 
     while waiting:
@@ -166,7 +168,7 @@ def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Fai
     return failures
 
 
-def _unmeasured(member: Member, error: InputError) -> Failure:
+def _unmeasured(member: Member, error: InputError | RunError) -> Failure:
     configuration, repeat = member
     return Failure(configuration, error, repeats=(repeat,))
 
@@ -203,10 +205,11 @@ def _context() -> Any:
 class _Process:
     """A worker process, the pipe to it, and what it is doing."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, gpu: str | None) -> None:
         context = _context()
+        self.gpu = gpu
         self.connection, other = context.Pipe()
-        call = packed(_serve, execution)
+        call = packed(_serve, execution, gpu)
         self.process = context.Process(target=run_child, args=(os.getpid(), call, other))
         self.process.start()
         other.close()  # so that the death of the worker ends the pipe
@@ -249,6 +252,7 @@ class _Pool:
         self.suspects: deque[Task] = deque()  # single runs whose worker died
         self.failures: list[Failure] = []
         self.processes: list[_Process] = []
+        self.gpus = gpus_for(execution.device, execution.kernels)
         self.deaths_at_start = 0
 
     def __enter__(self) -> "_Pool":
@@ -291,8 +295,9 @@ class _Pool:
         for one in self.processes[workers:]:  # the last phase wants one worker only
             self._remove(one)
         while len(self.processes) < min(workers, len(self.waiting) + self._busy()):
+            gpu = least_used(self.gpus, (one.gpu for one in self.processes))
             with starting():
-                self.processes.append(_Process(self.execution))
+                self.processes.append(_Process(self.execution, gpu))
         for one in self.processes:
             if self.waiting and one.ready and one.task is None:
                 task = self.waiting.popleft()
@@ -393,8 +398,11 @@ def _cause_of_death(code: int | None) -> str:
     return f"died of {name}{' (out of memory?)' if -code == signal.SIGKILL else ''}"
 
 
-def _serve(connection: Connection, execution: Execution) -> None:
+def _serve(connection: Connection, execution: Execution, gpu: str | None) -> None:
     """The life of a worker: compute what comes in until the pipe ends."""
+    if gpu is not None:  # the only one that it sees, whatever its number was
+        see_only(gpu)
+        execution = replace(execution, device="cuda")
     worker = Worker(execution)
     try:
         worker.store.check_writable()

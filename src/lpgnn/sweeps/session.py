@@ -25,6 +25,7 @@ from lpgnn.finished import (
     print_summaries,
 )
 from lpgnn.kernels import Backend
+from lpgnn.loggers import Logger
 from lpgnn.rows import RowStore, SweepRecord, Wanted, check_metrics, metric_sources
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error, explain
@@ -75,18 +76,18 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
         first.device,
         first.kernels,
         first.workers,
-        Measures(first.metrics, first.outputs, store),
+        Measures.of(first, store),
         first.time_limit,
     )
     for reason, count in outdated_rows(work, store, sources).items():
         print(f"{count} earlier rows no longer count: {reason}")
     datasets = {configuration.dataset.name for configuration, _ in wanted.values()}
     costs = CostModel(row for name in datasets for row in store.stream(name))
-    together = RUNS_ON_CPU
-    if any(repeats for _, repeats in work) and not dry_run:
+    on_gpu = str(first.device).startswith("cuda")
+    if any(repeats for _, repeats in work) and not dry_run and launcher is None:
         # A wrong device is reported before the work, not by each worker.
-        backend = Backend.choose(first.device, first.kernels)
-        together = RUNS_ON_GPU if backend.device.type == "cuda" else RUNS_ON_CPU
+        on_gpu = Backend.choose(first.device, first.kernels).device.type == "cuda"
+    together = RUNS_ON_GPU if on_gpu else RUNS_ON_CPU
     tasks = plan_tasks(work, costs, execution.worker_count(), together)
     if dry_run:
         done = sum(not repeats for _, repeats in work)
@@ -109,6 +110,8 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
     failures = []
     if tasks:
         store.check_writable()
+        if execution.measures.logger is not None:
+            _prepare(execution.measures.logger, store.results_dir)
         failures = _compute(tasks, execution, costs, launcher, wanted)
     elif len(wanted) > 1:
         print_nothing_left(len(work))
@@ -120,6 +123,13 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
     if not stopped:
         keep_resolved([(c, known[c.identity]) for c, _ in resolved], settings)
     return 1 if stopped or broken else 0
+
+
+def _prepare(logger: Logger, results_dir: Path) -> None:
+    try:
+        logger.prepare(results_dir)
+    except Exception as error:  # of somebody else's package
+        raise InputError("logger", logger.name, f"cannot log: {describe_error(error)}") from error
 
 
 def _compute(
