@@ -18,7 +18,7 @@ STATIONS = (
 )
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (
-    *("__main__", "application", "run", "predict", "status", "tune", "bench", "compact"),
+    *("__main__", "application", "run", "predict", "status", "tune", "bench", "benchmark", "compact"),
     *("information", "simulate", "collect", "audit", "report.__main__"),
 )
 

@@ -19,10 +19,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 class Entry:
     """A method: what it sets beside the protocol's settings, and what it may search.
 
-    ``private_labels`` and ``exact_labels`` are settings for one kind of label budget only.  An entry
-    ``on`` private labels is not run where labels are clean.  ``search`` maps settings to the values
-    to try, over the protocol's; ``trials: 0`` takes the values as they are set.  ``module`` is the
-    Python file beside the YAML that holds the method's own class.
+    ``private_labels`` and ``exact_labels`` are settings for one kind of label budget only.  An
+    entry for ``labels: private`` is not run where they are clean.  ``search`` maps settings to the
+    values to try, over the protocol's; ``trials: 0`` takes the values as they are set.  ``module``
+    is the Python file beside the YAML that holds the method's own class.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Entry:
     settings: Mapping[str, Any] = field(default_factory=dict)
     private_labels: Mapping[str, Any] = field(default_factory=dict)
     exact_labels: Mapping[str, Any] = field(default_factory=dict)
-    on: str = "all"
+    labels: str = "all"
     search: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     trials: int | None = None  # None: the protocol's
     module: str = ""
@@ -41,8 +41,8 @@ class Entry:
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise self._bad("family", self.family, f"must be one of {', '.join(FAMILIES)}")
-        if self.on not in ("all", "private labels"):
-            raise self._bad("on", self.on, "must be all or private labels")
+        if self.labels not in ("all", "private"):
+            raise self._bad("labels", self.labels, "must be all or private")
         if self.trials not in (None, 0):
             raise self._bad("trials", self.trials, "must be 0, or left out: all have as many")
         for name in ("settings", "private_labels", "exact_labels", "search"):

@@ -31,7 +31,7 @@ class Plan:
         for entry in self.entries.values():
             for dataset in self.protocol.datasets:
                 for y_eps in self.protocol.y_eps:
-                    if not (entry.on == "private labels" and math.isinf(y_eps)):
+                    if not (entry.labels == "private" and math.isinf(y_eps)):
                         yield entry, (entry.name, dataset, y_eps)
 
     def trials(self) -> dict[Setting, list[tuple[Values, Point]]]:
@@ -50,11 +50,11 @@ class Plan:
             )
         ]
         members = [
-            base | values for base, own in zip(bases, tried, strict=True) for values in own
+            {**base, **values} for base, own in zip(bases, tried, strict=True) for values in own
         ]
         points = iter(expand_grid(members, overrides))
         return {
-            setting: [(values, *next(points)) for values in own]
+            setting: [(values, next(points)[0]) for values in own]
             for (_, setting), own in zip(self.settings(), tried, strict=True)
         }
 
@@ -78,8 +78,8 @@ class Plan:
         fixed = {"repeats": self.protocol.repeats, "seed": self.protocol.seed}
         for entry, setting in self.settings():
             if setting in chosen:
-                budgets = {"x_eps": list(self.protocol.x_eps)}
-                member = budgets | self._base(entry, setting) | dict(chosen[setting]) | fixed
+                budgets: Member = {"x_eps": list(self.protocol.x_eps)}
+                member = {**budgets, **self._base(entry, setting), **chosen[setting], **fixed}
                 grid.append((setting, member))
                 if not entry.is_control:
                     grid.append((setting, member | {"feature": "blank", "control": True}))
@@ -105,7 +105,7 @@ class Plan:
         }
 
     def _tried(self, entry: Entry, point: Point, base: Member) -> list[Values]:
-        """As many draws from the entry's space as the protocol allows, the same for equal spaces."""
+        """Draws from the space, as many as the protocol allows; equal spaces have equal ones."""
         from sklearn.model_selection import ParameterGrid, ParameterSampler
 
         learner: Any = point.settings.component("learner")

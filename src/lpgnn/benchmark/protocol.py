@@ -2,10 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
+from lpgnn.report.notation import canonical
+
+T = TypeVar("T")
 
 # What the command line may narrow, and what it may set: all else is the protocol's.
 NARROWED = ("dataset", "x_eps", "y_eps")
@@ -33,20 +36,23 @@ class Protocol:
 
     def narrowed(self, chosen: Mapping[str, Sequence[str]]) -> "Protocol":
         """Only these graphs and budgets, which must be among the protocol's."""
-        found = self
-        for setting, texts in chosen.items():
-            known = {"dataset": self.datasets, "x_eps": self.x_eps, "y_eps": self.y_eps}[setting]
-            values = [text if setting == "dataset" else _number(setting, text) for text in texts]
-            if not set(values) <= set(known):
-                listed = ", ".join(f"{one:g}" if isinstance(one, float) else one for one in known)
-                raise InputError(setting, ",".join(texts), f"must be among {listed}")
-            if setting == "dataset":
-                metrics = {name: self.metrics[name] for name in known if name in values}
-                found = replace(found, metrics=metrics)
-            else:
-                kept = tuple(one for one in known if one in values)
-                found = replace(found, **{setting: kept})
-        return found
+        names = _among("dataset", chosen, {name: name for name in self.metrics})
+        x_eps, y_eps = (
+            _among(setting, chosen, {canonical(eps): eps for eps in getattr(self, setting)})
+            for setting in ("x_eps", "y_eps")
+        )
+        metrics = {name: self.metrics[name] for name in names}
+        return replace(self, metrics=metrics, x_eps=x_eps, y_eps=y_eps)
+
+
+def _among(
+    setting: str, chosen: Mapping[str, Sequence[str]], known: Mapping[str, T]
+) -> tuple[T, ...]:
+    """The chosen of the known values, all if none is chosen; in the protocol's order."""
+    texts = [canonical(text) for text in chosen.get(setting, known)]
+    if not set(texts) <= known.keys():
+        raise InputError(setting, ",".join(texts), f"must be among {', '.join(known)}")
+    return tuple(value for text, value in known.items() if text in texts)
 
 
 def load_protocol() -> Protocol:
@@ -56,11 +62,3 @@ def load_protocol() -> Protocol:
     for setting in ("x_eps", "y_eps"):
         content[setting] = tuple(float(eps) for eps in content[setting])
     return Protocol(**content)
-
-
-def _number(setting: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(setting, text, "must be a number, or inf") from None
-
