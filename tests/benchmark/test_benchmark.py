@@ -37,8 +37,13 @@ PROTOCOL = Protocol(
     exact_labels={"learner": "cross_entropy"},
     trials=3,
     search_at={"x_eps": 1},
-    search={"learning_rate": [0.1, 0.01], "dropout": [0.0, 0.5], "filter.steps": [1, 2, 4]}
-    | {"learner.steps": [1, 2], "weight_decay": [0.0]},
+    search={
+        "learning_rate": [0.1, 0.01],
+        "weight_decay": [0.0],
+        "dropout": [0.0, 0.5],
+        "filter.steps": [1, 2, 4],
+        "learner.steps": [1, 2],
+    },
 )
 ENTRIES = {
     "labels_only": Entry(
@@ -220,7 +225,7 @@ def test_a_protocol_is_narrowed_to_what_it_has() -> None:
     [
         (["max_epochs=3"], "max_epochs=3: the protocol is fixed; may be set: dataset, x_eps"),
         (["dataset=lastfm"], "dataset=lastfm: must be among cora, citeseer"),
-        (["--entries", "mb,nope"], "--entries=nope: must be among labels_only"),
+        (["--entries", "mb,nope"], "--entries=nope: must be among clean_features, labels_only"),
         (["add"], "add=: needs the YAML file of an entry"),
         (["add", "nope.yaml"], "entry=nope.yaml: must be a YAML file"),
         (["page", "results_dir=nowhere"], "has no rows of the benchmark: run it first"),
