@@ -22,7 +22,7 @@ STATIONS = (
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (
     *("__main__", "application", "commands", "run", "predict", "status", "tune", "bench"),
-    *("compact", "information", "simulate", "collect", "audit", "report.__main__"),
+    *("benchmark", "compact", "information", "simulate", "collect", "audit", "report.__main__"),
 )
 
 HEAVY = {"torch_geometric", "scipy", "pandas", "matplotlib", "sklearn", "pooch"}

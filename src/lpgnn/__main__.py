@@ -20,6 +20,7 @@ VERBS = {
     "collect": ("lpgnn.collect", "check users' reports and put them into one file to train from"),
     "audit": ("lpgnn.audit", "try to refute the budget that a mechanism claims"),
     "compact": ("lpgnn.compact", "merge what many writers left into one file per dataset"),
+    "benchmark": ("lpgnn.benchmark.__main__", "every method under one protocol, and a leaderboard"),
     "bench": ("lpgnn.bench.__main__", "measure against the plain pipeline"),
 }
 

@@ -85,6 +85,15 @@ def expand(
         return list(composer.points(overrides, multirun))
 
 
+def expand_grid(
+    members: Sequence[Mapping[str, Any]], overrides: Sequence[str] = ()
+) -> list[list[Point]]:
+    """The runs of each member of a grid that no file lists, with overrides for all of them."""
+    with _Composer((), overrides) as composer:
+        given = composer.parse(overrides)
+        return [list(composer.member_points(None, member, given)) for member in members]
+
+
 def composed_point(config: Any) -> Point:
     """The one run of a config that Hydra has composed."""
     from omegaconf import OmegaConf
@@ -183,7 +192,7 @@ class _Composer:
             raise InputError("overrides", self.command_line, f"not understood: {reason}") from None
 
     def points(self, overrides: Sequence[str], multirun: bool) -> Iterator[Point]:
-        given = self._parse(overrides)
+        given = self.parse(overrides)
         experiments = [
             self.known_choice("experiment", value)
             for override in given
@@ -199,12 +208,12 @@ class _Composer:
                 value = override.input_line.split("=", 1)[1]
                 raise InputError(override.key_or_group, value, "is a grid: add -m to run it")
         if not experiments:
-            yield from self._member_points(None, {}, given)
+            yield from self.member_points(None, {}, given)
         for name in experiments:
             for member in self.experiment(name).grid or [{}]:
-                yield from self._member_points(name, member, given)
+                yield from self.member_points(name, member, given)
 
-    def _member_points(
+    def member_points(
         self, experiment: str | None, member: Mapping[str, Any], given: Sequence[Any]
     ) -> Iterator[Point]:
         """The product of a member's choices with those of the command line."""
@@ -217,7 +226,7 @@ class _Composer:
         # Hydra's parser takes a millisecond: each choice is parsed once, not once per run.
         axes = [
             [(override, *self._choice(override, text)) for text in self._usable(override)]
-            for override in (*self._parse(lines), *given)
+            for override in (*self.parse(lines), *given)
         ]
         label, control = member.get("label"), bool(member.get("control", False))
         for combination in itertools.product(*axes):
@@ -257,7 +266,7 @@ class _Composer:
             return self.known_choice(override.key_or_group, text), None
         if not override.is_sweep_override():
             return text, override.value()
-        return text, self._parse([f"{override.input_line.split('=', 1)[0]}={text}"])[0].value()
+        return text, self.parse([f"{override.input_line.split('=', 1)[0]}={text}"])[0].value()
 
     def _compose(self, experiment: str | None, groups: tuple[str, ...]) -> dict[str, Any]:
         """A composed config as plain values.
@@ -349,7 +358,7 @@ class _Composer:
             return name
         raise InputError(group, value, f"must be one of {', '.join(known)}")
 
-    def _parse(self, texts: Sequence[str]) -> list[Any]:
+    def parse(self, texts: Sequence[str]) -> list[Any]:
         from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.errors import HydraException
 

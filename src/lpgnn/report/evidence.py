@@ -149,7 +149,7 @@ class Source:
             folders = zip(FOLDERS, map(_quoted, (self.results_dir, self.data_dir)), strict=True)
             overrides = [f"+experiment={name}", *map("=".join, folders), *self.overrides]
             points = expand(overrides, multirun=True, config_dirs=self.config_dirs)
-            cells = [_cell(point, self.store) for point in points]
+            cells = [cell_of(point, self.store) for point in points]
             experiment = load_experiment(name, self.config_dirs)
             self._known[name] = Results(experiment, cells, self.selection, self.config_dirs)
         return self._known[name]
@@ -163,7 +163,8 @@ def _quoted(value: object) -> str:
     return "'" + str(value).replace("'", r"\'") + "'"
 
 
-def _cell(point: Point, store: RowStore) -> Cell:
+def cell_of(point: Point, store: RowStore) -> Cell:
+    """A point with its rows."""
     try:
         configuration = point.settings.resolve(fetch=False)
     except InputError as error:
