@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
-from lpgnn.composition import Point, expand, experiment_names, load_experiment
+from lpgnn.composition import Point, expand, experiment_names, read_experiment
 from lpgnn.config import KINDS, Settings, component_names
 from lpgnn.data import BlockModel
 from lpgnn.errors import InputError
@@ -131,7 +131,7 @@ def test_every_experiment_composes(name: str) -> None:
     points = expand([f"+experiment={name}", "dataset=cora"])
     assert (len(points), len(set(identities(points)))) == GRID_SIZES[name]
     assert {point.settings.component("dataset").name for point in points} == {"cora"}
-    experiment = load_experiment(name)
+    experiment, _ = read_experiment(name)
     assert experiment.title != name
     assert len(experiment.tables) + len(experiment.figures) >= 1
     assert experiment.grid
@@ -183,7 +183,7 @@ def test_several_experiments_are_the_union_of_theirs(folder: Path) -> None:
 def test_an_experiment_without_a_grid_is_one_run(folder: Path) -> None:
     (point,) = expand(["+experiment=single"], config_dirs=[folder])
     assert (point.settings.hidden_dim, point.settings.x_eps) == (8, 3)
-    assert load_experiment("single", [folder]).grid == ()
+    assert read_experiment("single", config_dirs=[folder])[0].grid == ()
 
 
 def test_the_command_line_wins_over_an_experiment(folder: Path) -> None:
@@ -249,12 +249,12 @@ def test_grids_take_lists_of_yaml(folder: Path) -> None:
 
 
 def test_an_experiment_holds_what_it_shows(folder: Path) -> None:
-    experiment = load_experiment("first", [folder])
+    experiment, _ = read_experiment("first", config_dirs=[folder])
     assert (experiment.name, experiment.title) == ("first", "A first experiment")
     assert experiment.grid[1]["label"] == "Blank"
     assert experiment.tables == {"first": {"rows": "mechanism", "columns": "x_eps"}}
     assert experiment.figures == {"first": {"x": "x_eps", "series": "mechanism"}}
-    assert load_experiment("second", [folder]).title == "second"
+    assert read_experiment("second", config_dirs=[folder])[0].title == "second"
     assert set(experiment_names([folder])) == {*experiment_names(), *EXPERIMENTS}
 
 

@@ -92,11 +92,15 @@ def composed_point(config: Any) -> Point:
     return Point({}, _settings({str(key): value for key, value in content.items()}, ()))
 
 
-def load_experiment(name: str, config_dirs: Sequence[Path] = ()) -> Experiment:
-    """Read an experiment's file."""
-    with _Composer(config_dirs, [f"experiment={name}"]) as composer:
+def read_experiment(
+    name: str, overrides: Sequence[str] = (), config_dirs: Sequence[Path] = ()
+) -> tuple[Experiment, list[Point]]:
+    """An experiment's file, and the runs of its grid with overrides put over them."""
+    words = [f"experiment={name}", *overrides]
+    with _Composer(config_dirs, words) as composer:
         name = composer.known_choice("experiment", name)
-        return replace(composer.experiment(name), settings=composer.settings_of(name))
+        experiment = replace(composer.experiment(name), settings=composer.settings_of(name))
+        return experiment, list(composer.points(words, multirun=True))
 
 
 def experiment_names(config_dirs: Sequence[Path] = ()) -> list[str]:
@@ -186,7 +190,7 @@ class _Composer:
             self.known_choice("experiment", value)
             for override in given
             if override.key_or_group == "experiment"
-            for value in _choices(override)
+            for value in self._choices(override)
         ]
         given = [override for override in given if override.key_or_group != "experiment"]
         sweep = multirun or any(self.experiment(name).grid for name in experiments)
@@ -212,7 +216,7 @@ class _Composer:
         ]
         # Hydra's parser takes a millisecond: each choice is parsed once, not once per run.
         axes = [
-            [(override, *self._choice(override, text)) for text in _choices(override)]
+            [(override, *self._choice(override, text)) for text in self._choices(override)]
             for override in (*self._parse(lines), *given)
         ]
         label, control = member.get("label"), bool(member.get("control", False))
@@ -234,6 +238,17 @@ class _Composer:
             if split:
                 settings = _with_split(settings, split, keys)
             yield Point(keys, settings, label, control)
+
+    def _choices(self, override: Any) -> list[str]:
+        """The single values that a (sweep) override stands for, as text."""
+        from hydra.core.override_parser.types import Glob
+
+        pattern = override.value()
+        if isinstance(pattern, Glob):  # Hydra itself looks only where its own search path leads
+            return list(map(str, pattern.filter(self._names(override.key_or_group))))
+        if override.is_sweep_override():
+            return [str(value) for value in override.sweep_string_iterator()]
+        return [override.input_line.partition("=")[2]]
 
     def _choice(self, override: Any, text: str) -> tuple[str, Any]:
         """One choice as text and as a value."""
@@ -321,15 +336,19 @@ class _Composer:
 
     def known_choice(self, group: str, value: str) -> str:
         """Check a group's choice, ignoring its case (MB, 1B, LP, AG)."""
+        known = self._names(group)
+        if (name := _spelling(value.strip("'\""), known)) is not None:
+            return name
+        raise InputError(group, value, f"must be one of {', '.join(known)}")
+
+    def _names(self, group: str) -> list[str]:
+        """The choices of a group, in conf/ and wherever else is searched."""
         if group not in self.names:
             options = self.loader.get_group_options(
                 group, config_name="config", overrides=self.search
             )
             self.names[group] = sorted(options)
-        known = self.names[group]
-        if (name := _spelling(value.strip("'\""), known)) is not None:
-            return name
-        raise InputError(group, value, f"must be one of {', '.join(known)}")
+        return self.names[group]
 
     def _parse(self, texts: Sequence[str]) -> list[Any]:
         from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -400,13 +419,6 @@ def _check_shown(setting: str, shown: Any) -> None:
     for name in shown:
         if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", str(name)):
             raise InputError(setting, name, "names a file: letters, digits and . _ - only")
-
-
-def _choices(override: Any) -> list[str]:
-    """The single values that a (sweep) override stands for, as text."""
-    if override.is_sweep_override():
-        return [str(value) for value in override.sweep_string_iterator()]
-    return [override.input_line.partition("=")[2]]
 
 
 def _resolved(config: dict[str, Any]) -> dict[str, Any]:
