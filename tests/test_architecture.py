@@ -13,8 +13,9 @@ PACKAGE = Path(lpgnn.__file__).parent
 # The line of stations; a module imports only from stations before its own.
 FOUNDATIONS = ("errors", "files", "archive", "components", "randomness", "kernels", "client")
 STATIONS = (
-    *("data", "privacy", "propagation", "models", "learners", "rows", "hyperparameters"),
-    *("config", "composition", "provenance", "engine", "describe", "sweeps", "report", "paper"),
+    *("data", "privacy", "propagation", "models", "learners", "rows", "loggers", "hyperparameters"),
+    *("config", "shown", "composition", "provenance", "engine", "describe", "sweeps"),
+    *("report", "paper"),
 )
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (

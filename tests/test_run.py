@@ -458,7 +458,10 @@ BAD_SETTINGS: list[tuple[list[str], str]] = [
     (["x_eps=1e308", "mechanism=ag"], "x_eps=1e+308: must be above 0 and at most 1e+06"),
     (["x_eps=1e-300"], "x_eps=1e-300: is too small"),
     (["y_eps=0"], "y_eps=0: must be a positive number"),
-    (["mechanism=zz"], "mechanism=zz: must be one of 1b, ag, custom, lp, mb"),
+    (
+        ["mechanism=zz"],
+        "mechanism=zz: must be one of 1b, ag, custom, duchi, grr_fs, hm, lp, mb, pm, privunit, sw",
+    ),
     (["nothing=1"], "nothing=1: unknown setting"),
     (["+nothing=1"], "nothing=1: unknown setting"),
     (["x_steps=2"], "x_steps=2: unknown setting"),
