@@ -106,8 +106,16 @@ def composed_point(config: Any) -> Point:
 def load_experiment(name: str, config_dirs: Sequence[Path] = ()) -> Experiment:
     """Read an experiment's file."""
     with _Composer(config_dirs, [f"experiment={name}"]) as composer:
-        name = composer.known_choice("experiment", name)
-        return replace(composer.experiment(name), settings=composer.settings_of(name))
+        return composer.whole_experiment(name)
+
+
+def read_experiment(
+    name: str, overrides: Sequence[str] = (), config_dirs: Sequence[Path] = ()
+) -> tuple[Experiment, list[Point]]:
+    """An experiment's file, and the runs of its grid with overrides put over them."""
+    words = [f"experiment={name}", *overrides]
+    with _Composer(config_dirs, words) as composer:
+        return composer.whole_experiment(name), list(composer.points(words, multirun=True))
 
 
 def experiment_names(config_dirs: Sequence[Path] = ()) -> list[str]:
@@ -197,7 +205,7 @@ class _Composer:
             self.known_choice("experiment", value)
             for override in given
             if override.key_or_group == "experiment"
-            for value in _choices(override)
+            for value in self._choices(override)
         ]
         given = [override for override in given if override.key_or_group != "experiment"]
         for name in experiments:
@@ -225,7 +233,7 @@ class _Composer:
         ]
         # Hydra's parser takes a millisecond: each choice is parsed once, not once per run.
         axes = [
-            [(override, *self._choice(override, text)) for text in self._usable(override)]
+            [(override, *self._choice(override, text)) for text in self._choices(override)]
             for override in (*self.parse(lines), *given)
         ]
         label, control = member.get("label"), bool(member.get("control", False))
@@ -248,15 +256,23 @@ class _Composer:
                 settings = _with_split(settings, split, keys)
             yield Point(keys, settings, label, control)
 
-    def _usable(self, override: Any) -> list[str]:
-        """The choices of an override; a glob takes no file that wants a class or a folder first."""
-        from hydra.core.override_parser.types import ValueType
+    def _choices(self, override: Any) -> list[str]:
+        """The single values that a (sweep) override stands for, as text.
 
-        group, names = override.key_or_group, _choices(override)
-        if override.value_type != ValueType.GLOB_CHOICE_SWEEP or group not in _COMPONENTS:
-            return names
-        composed = {name: self._compose(None, (f"{group}={name}",))[group] for name in names}
-        return [name for name, content in composed.items() if "???" not in content.values()]
+        A glob takes no file that wants a class or a folder first.
+        """
+        from hydra.core.override_parser.types import Glob
+
+        group, value = override.key_or_group, override.value()
+        if isinstance(value, Glob):  # Hydra itself looks only where its own search path leads
+            names = [str(name) for name in value.filter(self._names(group))]
+            if group not in _COMPONENTS:
+                return names
+            composed = {name: self._compose(None, (f"{group}={name}",))[group] for name in names}
+            return [name for name, content in composed.items() if "???" not in content.values()]
+        if override.is_sweep_override():
+            return [str(value) for value in override.sweep_string_iterator()]
+        return [override.input_line.partition("=")[2]]
 
     def _choice(self, override: Any, text: str) -> tuple[str, Any]:
         """One choice as text and as a value."""
@@ -337,26 +353,32 @@ class _Composer:
             interval,
         )
 
-    def settings_of(self, experiment: str) -> dict[str, Any]:
-        """What an experiment sets for its whole grid."""
-        plain, own = self._compose(None, ()), self._compose(experiment, ())
-        return {
+    def whole_experiment(self, name: str) -> Experiment:
+        """An experiment with what it sets for its whole grid."""
+        name = self.known_choice("experiment", name)
+        plain, own = self._compose(None, ()), self._compose(name, ())
+        settings = {
             key: value
             for key, value in own.items()
             if key not in _EXPERIMENT_KEYS and plain.get(key) != value
         }
+        return replace(self.experiment(name), settings=settings)
 
     def known_choice(self, group: str, value: str) -> str:
         """Check a group's choice, ignoring its case (MB, 1B, LP, AG)."""
+        known = self._names(group)
+        if (name := _spelling(value.strip("'\""), known)) is not None:
+            return name
+        raise InputError(group, value, f"must be one of {', '.join(known)}")
+
+    def _names(self, group: str) -> list[str]:
+        """The choices of a group, in conf/ and wherever else is searched."""
         if group not in self.names:
             options = self.loader.get_group_options(
                 group, config_name="config", overrides=self.search
             )
             self.names[group] = sorted(options)
-        known = self.names[group]
-        if (name := _spelling(value.strip("'\""), known)) is not None:
-            return name
-        raise InputError(group, value, f"must be one of {', '.join(known)}")
+        return self.names[group]
 
     def parse(self, texts: Sequence[str]) -> list[Any]:
         from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -442,13 +464,6 @@ def _check_axes(experiment: Experiment, given: Set[str]) -> None:
     for name, options in experiment.figures.items():
         for strip in parse_figure(name, options):
             check_keys(strip, known)
-
-
-def _choices(override: Any) -> list[str]:
-    """The single values that a (sweep) override stands for, as text."""
-    if override.is_sweep_override():
-        return [str(value) for value in override.sweep_string_iterator()]
-    return [override.input_line.partition("=")[2]]
 
 
 def _resolved(config: dict[str, Any]) -> dict[str, Any]:

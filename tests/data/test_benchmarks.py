@@ -87,7 +87,8 @@ def test_a_graph_of_the_published_facts_is_read(
     split: Literal["random", "own"], tmp_path: Path
 ) -> None:
     dataset = SmallActor(split=split)
-    write_npz(tmp_path / "heterophilous", dataset.file.name)
+    (file,) = dataset.raw_source.files
+    write_npz(tmp_path / "heterophilous", file.name)
     assert graph_facts(dataset.load(tmp_path)) == dataset.facts
 
 

@@ -82,9 +82,9 @@ def test_the_conditioned_edition_differs_from_the_paper_only_in_its_protocol(pap
 
 @pytest.mark.parametrize("name", SIZES)
 def test_the_command_of_a_number_computes_it_alone(name: str, paper: Paper) -> None:
-    """One point for each member of the grid and each graph."""
+    """One point for each member of the grid."""
     results = paper.source.results(name)
-    members = {(cell.point.label, *cell.point.keys, cell.dataset): cell for cell in results.cells}
+    members = {(cell.point.label, *cell.point.keys): cell for cell in results.cells}
     with _Composer((), ()) as composer:
         for cell in members.values():
             words = results.experiment.overrides(cell.point)

@@ -72,7 +72,7 @@ def test_a_legend_has_as_many_columns_as_fit(length: int, columns: int) -> None:
         figure.subplots()
         add_legend(figure, handles)
         (legend,) = figure.legends
-        assert legend._ncols == columns
+        assert legend._ncols == columns  # type: ignore[attr-defined]
         assert legend.get_window_extent().width <= figure.bbox.width
 
 

@@ -64,7 +64,7 @@ def add_legend(part: "FigureBase", handles: Sequence["Line2D"]) -> None:
     """One legend above all panels, in as many columns as fit: none of its entries is cut off."""
     for columns in range(min(len(handles), 8), 0, -1):
         legend = part.legend(handles=handles, loc="outside upper center", ncols=columns)
-        if columns == 1 or legend.get_window_extent().width <= part.bbox.width:
+        if columns == 1 or legend.get_window_extent().width <= part.get_window_extent().width:
             return
         legend.remove()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from lpgnn.composition import Experiment, Point, expand, load_experiment
+from lpgnn.composition import Experiment, Point, read_experiment
 from lpgnn.config import Configuration
 from lpgnn.errors import InputError
 from lpgnn.report.notation import canonical
@@ -147,10 +147,9 @@ class Source:
         """Expand an experiment's grid and look up its rows, once."""
         if name not in self._known:
             folders = zip(FOLDERS, map(_quoted, (self.results_dir, self.data_dir)), strict=True)
-            overrides = [f"+experiment={name}", *map("=".join, folders), *self.overrides]
-            points = expand(overrides, multirun=True, config_dirs=self.config_dirs)
+            overrides = [*map("=".join, folders), *self.overrides]
+            experiment, points = read_experiment(name, overrides, self.config_dirs)
             cells = [cell_of(point, self.store) for point in points]
-            experiment = load_experiment(name, self.config_dirs)
             self._known[name] = Results(experiment, cells, self.selection, self.config_dirs)
         return self._known[name]
 

@@ -120,15 +120,17 @@ def origins(built: Sequence[Built]) -> list[Origins]:
 def _origins(results: Results, listed: set[str]) -> Origins:
     cells = {cell.identity: cell for cell in results.cells if cell.rows and cell.identity}
     fresh = [cell for identity, cell in cells.items() if identity not in listed]
-    listed |= cells.keys()
+    listed.update(cells)
     settings = {cell.identity: _settings_of(cell) for cell in fresh}
     shared = set.intersection(*map(set, settings.values())) if settings else set()
+    other = other_rule(results.selection)
     found = [
         Origin(
             cell.identity,
             cell.point.label or "",
             _command(cell, results),
-            *(str(results.summary(cell, rule=r) or "–") for r in _both_rules(results)),
+            str(results.summary(cell) or "–"),
+            str(results.summary(cell, rule=other) or "–"),
             " ".join(f"{value:.1f}" for value in cell.values(results.selection).values()),
             _details(cell, [pair for pair in settings[cell.identity] if pair not in shared]),
         )
@@ -144,10 +146,6 @@ def _details(cell: Cell, settings: list[str]) -> str:
     revisions = ", ".join(sorted({_revision(row) for row in cell.rows}))
     parts = [", ".join(settings), f"repeats {repeats}", f"revision {revisions}"]
     return "; ".join([*filter(None, parts), f"id {cell.identity}"])
-
-
-def _both_rules(results: Results) -> tuple[str, str]:
-    return results.selection, other_rule(results.selection)
 
 
 def _command(cell: Cell, results: Results) -> str:
