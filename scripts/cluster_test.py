@@ -160,7 +160,7 @@ class Sweep:
         overrides = [text.format(cores=cores) for text in ENGINES[engine]]
         command = [sys.executable, "-m", "lpgnn.run", "-m", *GRID, *settings, *overrides]
         self.log = folder.parent / f"{folder.name}.log"
-        self.started = time.monotonic()
+        self.started = self.last_job = time.monotonic()
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
                 [*command, f"results_dir={folder}"],
@@ -180,6 +180,27 @@ class Sweep:
             tail = self.log.read_text()[-800:]
             raise RuntimeError(f"{self.engine}: the sweep ended with code {code}: {tail}")
         return time.monotonic() - self.started
+
+    def wait(self) -> None:
+        """Wait for its end, whatever it is."""
+
+        def has_ended() -> bool:
+            self.end_if_forsaken()
+            return self.has_ended
+
+        until(has_ended, f"{self.engine}: the sweep does not end")
+
+    def end_if_forsaken(self) -> None:
+        """Press Ctrl-C, as a user would, when no job is left that the sweep could wait for.
+
+        Where SLURM keeps no accounts, submitit cannot tell a lost job from a slow one.
+        """
+        if self.engine != SLURM or cluster_jobs() or self.has_ended:
+            self.last_job = time.monotonic()
+        elif time.monotonic() - self.last_job > 60:
+            self.process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout=30)
 
     def kinds(self) -> list[str]:
         """What can be killed of it."""
@@ -273,11 +294,11 @@ def kill_node(processes: Sequence[int]) -> bool:
     return died > 0
 
 
-def until(holds: Callable[[], bool], complaint: str, seconds: float = 300.0) -> None:
-    last = time.monotonic() + seconds
+def until(holds: Callable[[], bool], complaint: str) -> None:
+    last = time.monotonic() + LONGEST
     while not holds():
         if time.monotonic() > last:
-            raise RuntimeError(f"{complaint} in {seconds:.0f} s")
+            raise RuntimeError(f"{complaint} in {LONGEST:.0f} s")
         time.sleep(0.5)
 
 
@@ -337,7 +358,8 @@ def disturbed(
         before = count_rows(folder)
         if moments.random() < 2 / 3:
             while not sweep.has_ended and count_rows(folder) == before:
-                time.sleep(0.05)
+                time.sleep(0.2)
+                sweep.end_if_forsaken()
             time.sleep(0.5 * moments.random())
         else:
             time.sleep(8 * moments.random())
@@ -350,13 +372,13 @@ def disturbed(
         if (after := count_rows(folder)) < before:
             raise RuntimeError(f"{engine}: rows were lost: {before} before, {after} after")
         if after >= len(expected):  # all there: begin anew
-            sweep.process.wait(timeout=LONGEST)
+            sweep.wait()
             clear(engine)
             compare(folder, expected, f"after kills ({engine})")
             shutil.rmtree(folder)
         if sweep.has_ended:
             sweep = Sweep(folder, engine, settings)
-    sweep.process.wait(timeout=LONGEST)
+    sweep.wait()
     Sweep(folder, engine, settings).finish()
     clear(engine)
     compare(folder, expected, f"after kills ({engine})")

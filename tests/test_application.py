@@ -140,7 +140,6 @@ def test_what_is_no_grid_may_belong_to_one_choice_only(
         (["hydra/launcher=nowhere", "-m"], "error: hydra/launcher=nowhere: not understood"),
         (["hydra.nothing=1"], "error: hydra.nothing=1: not understood"),
         (["--workers"], "error: --workers=: needs a value"),
-        (["--cfg", "hydra", "--resolve"], "error: --cfg=hydra: not understood: Interpolation key"),
         (["~nothing"], "error: nothing="),
         (["~x_eps"], "error: x_eps=None: every run has this setting: give it a value instead"),
         (["-m", "~mechanism", "x_eps=1,2"], "error: mechanism=None: every run has this setting"),
@@ -155,6 +154,13 @@ def test_bad_input_is_one_line(
     assert error.startswith(message)
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_values_of_flags_are_no_overrides(capsys: pytest.CaptureFixture[str]) -> None:
+    """Hydra shows its own part alone, without what it refers to."""
+    assert main(["--cfg", "hydra", "--resolve"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --cfg=hydra: not understood: Interpolation key")
 
 
 def test_everything_is_shown_on_demand(
