@@ -31,7 +31,7 @@ Group = tuple[str | None, bool]  # a series, and whether its points are controls
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A figure as an experiment's YAML describes it; see the README."""
+    """A figure as an experiment's YAML describes it; see docs/howto/experiment.md."""
 
     name: str
     x: str | list[str] = ""

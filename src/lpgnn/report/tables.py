@@ -25,7 +25,7 @@ Place = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table as an experiment's YAML describes it; see the README."""
+    """A table as an experiment's YAML describes it; see docs/howto/experiment.md."""
 
     name: str
     rows: str | list[str]

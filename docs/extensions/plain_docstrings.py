@@ -1,0 +1,45 @@
+"""Docstrings as they are written: sentences, ``code``, and indented formulas, not reStructuredText.
+
+They are full of ``|x|``, ``P^K X'`` and ``[N, d] -> [N, d]``, which are no markup.
+"""
+
+import re
+
+from sphinx.application import Sphinx
+from sphinx.util.typing import ExtensionMetadata
+
+_CODE = re.compile(r"(``[^`]+``)")
+
+
+def as_restructured_text(lines: list[str]) -> list[str]:
+    """The same lines with everything but ``code`` taken literally, indented ones as a block."""
+    out: list[str] = []
+    inside = False  # a literal block
+    for line in lines:
+        if line.startswith((" ", "\t")):
+            if not inside and (not out or not out[-1].strip()):
+                out += ["::", ""]
+                inside = True
+            out.append(line if inside else _escaped(line.strip()))
+        else:
+            inside = inside and not line.strip()
+            out.append(_escaped(line))
+    return out
+
+
+def _escaped(line: str) -> str:
+    parts = _CODE.split(line)
+    return "".join(
+        part if part.startswith("``") else re.sub(r"([\\*`|_])", r"\\\1", part) for part in parts
+    )
+
+
+def _process(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    lines[:] = as_restructured_text(lines)
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.connect("autodoc-process-docstring", _process)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
