@@ -53,8 +53,7 @@ format: $(READY) ## Reformat the source
 
 docs: $(DOCS_READY) ## Build the documentation into docs/build/html; warnings and broken links are errors
 	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet docs docs/build/html
-	$(VENV)/bin/linkchecker --config docs/linkchecker.ini docs/build/html/index.html
-	$(RUN) scripts/check_offline.py docs/build/html
+	$(RUN) scripts/check_site.py docs/build/html
 
 wheel: $(READY) ## Build wheel and sdist into dist/; scripts/try_wheel.sh tries one in an environment of its own
 	rm -rf dist

@@ -16,8 +16,8 @@ release = version = package_version()
 extensions = ["myst_nb", "sphinx.ext.autodoc", "plain_docstrings", "mathml", "generated_pages"]
 exclude_patterns = ["build", "extensions"]
 nitpicky = True
-# Types in signatures that have no page: those of other packages, whose documentation is not looked up
-# because the build needs no network, and those inside of ours.
+# Types in signatures that have no page: those inside of our packages, and those of others, whose
+# documentation is not looked up because the build needs no network.
 nitpick_ignore_regex = [
     ("py:.*", r"(?!lpgnn\.).*"),
     ("py:.*", r"lpgnn\.(\w+\.\w+\.\w+|(engine|components|composition|randomness)\.\w+)"),

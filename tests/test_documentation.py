@@ -32,7 +32,7 @@ SMALL = {
 NOT_RUN = {
     "hydra/launcher=": "make cluster-test runs every launcher",
     "--watch": "never ends",
-    "lpgnn.report experiment=mechanisms": "needs the rows of the repository and rewrites its tables",
+    "lpgnn.report experiment=mechanisms": "rewrites the tables of the repository",
 }
 
 
@@ -56,9 +56,7 @@ WITH_CODE = [page for page in PAGES if code(page)]
 
 
 @pytest.fixture
-def folder(
-    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
+def folder(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """What the reader of a page has: the examples of the how-to pages, and the page's own files."""
     for path in WORKBENCH.glob("*.py"):
         shutil.copy(path, tmp_path)

@@ -12,16 +12,17 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from sphinx.application import Sphinx
-from sphinx.util.typing import ExtensionMetadata
 
 from lpgnn.__main__ import VERBS, main
 from lpgnn.components import Component
 from lpgnn.config import KINDS
 from lpgnn.hyperparameters import conf_dir
+
+if TYPE_CHECKING:  # the pages are tested without Sphinx
+    from sphinx.application import Sphinx
 
 # What the public packages hold, in the order of a run.
 PACKAGES = {
@@ -97,7 +98,11 @@ def settings_page(path: Path) -> str:
     """The keys of config.yaml; their comments say what they mean."""
     text = path.read_text(encoding="utf-8")
     body = text[text.index("\n\n") :].partition("\n# Rows are the only output")[0]
-    lines = ["# Settings", "", "The keys of `conf/config.yaml`, with their defaults. `null` leaves a"]
+    lines = [
+        "# Settings",
+        "",
+        "The keys of `conf/config.yaml`, with their defaults. `null` leaves a",
+    ]
     lines += ["value open: the learner's suggestion applies, or the table named by `hparams`.", ""]
     lines += ["The groups and their default choices:", "", *_defaults(text), ""]
     for block in re.split(r"\n\s*\n", body.strip()):
@@ -269,7 +274,7 @@ def public_names(package: str) -> Iterator[tuple[str, Any]]:
         yield name, getattr(module, name)
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: "Sphinx") -> dict[str, bool]:
     folder = Path(app.srcdir) / "reference" / "generated"
     app.connect("builder-inited", lambda app: write_pages(folder))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

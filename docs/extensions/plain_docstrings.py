@@ -4,9 +4,10 @@ They are full of ``|x|``, ``P^K X'`` and ``[N, d] -> [N, d]``, which are no mark
 """
 
 import re
+from typing import TYPE_CHECKING
 
-from sphinx.application import Sphinx
-from sphinx.util.typing import ExtensionMetadata
+if TYPE_CHECKING:  # tested without Sphinx
+    from sphinx.application import Sphinx
 
 _CODE = re.compile(r"(``[^`]+``)")
 
@@ -35,11 +36,11 @@ def _escaped(line: str) -> str:
 
 
 def _process(
-    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+    app: "Sphinx", what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
     lines[:] = as_restructured_text(lines)
 
 
-def setup(app: Sphinx) -> ExtensionMetadata:
+def setup(app: "Sphinx") -> dict[str, bool]:
     app.connect("autodoc-process-docstring", _process)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
