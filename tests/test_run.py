@@ -185,6 +185,19 @@ def test_force_computes_again(tmp_path: Path, trained: Trained) -> None:
     assert stored_science(tmp_path) == before
 
 
+def test_force_engine_computes_what_another_engine_has_rounded(
+    tmp_path: Path, trained: Trained
+) -> None:
+    assert run(tmp_path, "repeats=3") == 0
+    before, store = stored_science(tmp_path), RowStore(tmp_path)
+    other = store.read("sbm")[1] | {"engine": "another", "released/test/acc": "1"}
+    store.append("sbm", [other])
+    assert run(tmp_path, "repeats=3") == 0
+    assert run(tmp_path, "repeats=3", "force=engine") == 0
+    assert [repeats for _, repeats in trained] == [(0, 1, 2), (1,)]
+    assert stored_science(tmp_path) == before
+
+
 def test_only_missing_repeats_are_computed(tmp_path: Path, trained: Trained) -> None:
     assert run(tmp_path, "repeats=2") == 0
     before = RowStore(tmp_path).read("sbm")
@@ -492,7 +505,7 @@ BAD_SETTINGS: list[tuple[list[str], str]] = [
     (["seed=-1"], "seed=-1: must be a whole number >= 0"),
     (["split=half"], "split=half: must be one of random, fixed"),
     (["selection=best"], "selection=best: must be one of paper, released"),
-    (["force=yes"], "force=yes: must be true or false"),
+    (["force=yes"], "force=yes: must be true, false or engine"),
     (["x_eps"], "x_eps=: not understood"),
     (["x_eps=[1"], "x_eps=[1: not understood"),
     (["+experiment=nothing"], "experiment=nothing: must be one of budget_split, budgets"),

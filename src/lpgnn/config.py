@@ -107,7 +107,7 @@ class Settings:
     kernels: str = "auto"
     data_dir: str | Path = "data"
     results_dir: str | Path = "results"
-    force: bool = False
+    force: bool | str = False
     time_limit: float | str | None = "auto"
     workers: int | None = None
     dry_run: bool = False
@@ -143,9 +143,10 @@ class Settings:
         if self.workers is not None:
             allowed = "must be a whole number >= 1, or 0 to compute in this process"
             _integer("workers", self.workers, at_least=0, allowed=allowed)
-        for name in ("force", "dry_run"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(name, getattr(self, name), "must be true or false")
+        if not (isinstance(self.force, bool) or self.force == "engine"):
+            raise InputError("force", self.force, "must be true, false or engine")
+        if not isinstance(self.dry_run, bool):
+            raise InputError("dry_run", self.dry_run, "must be true or false")
         for name, allowed in (
             ("device", "must be auto, cpu, cuda or cuda:N"),
             ("data_dir", "must be a folder"),

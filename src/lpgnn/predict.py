@@ -147,7 +147,7 @@ def _trained(settings: Settings, repeat: int) -> Path:
     store = RowStore(settings.results_path)
     folder = store.run_folder(configuration.identity, repeat)
     path = folder / f"weights-{settings.selection}.npz"
-    if settings.force or not path.is_file():
+    if settings.force is True or not path.is_file():
         store.check_writable()
         graph = configuration.dataset.load(settings.data_path)
         measures = Measures(settings.metrics, (*settings.outputs, "weights"), store)

@@ -11,46 +11,46 @@ from lpgnn.kernels import Backend
 
 _PACKAGE = Path(__file__).parent
 
-# The sources that all arithmetic of a run passes through.
-NUMERICS: dict[str, tuple[str, ...]] = {
-    "kernels": (
-        *("attention", "backend", "dropout", "panels", "products", "registers", "selu", "signs"),
-    ),
-    "propagation": (
-        *("attention_pattern", "compiled", "conditioning", "features", "filters", "matrices"),
-        *("operators", "prepared", "reorder"),
-    ),
-    "models": ("activation", "attention", "compiled", "dropout", "gat", "gcn", "linear", "sage"),
-    "learners": (
-        *("adam", "batch", "cross_entropy", "drop", "forward_correction", "label_propagation"),
-        *("network", "residual", "selection"),
-    ),
-}
+# The stations that all arithmetic of a run passes through, on the server's side.
+STATIONS = ("kernels", "propagation", "models", "learners")
+# Users draw their noise in integers, and where machine code is kept rounds nothing.
+NOT_NUMERICS = ("geometric", "plain_geometric", "machine_code")
 
 
 def engine_name(backend: Backend) -> str:
     """A hash of everything that decides how a run's sums are rounded.
 
     Unconditioned training at small budgets amplifies a last bit to several points of accuracy, so
-    that only rows of one engine can be compared repeat by repeat.
+    that only rows of one engine can be compared repeat by repeat.  Libraries choose their loops by
+    the model of the CPU: two models with the same vector instructions may round differently.
     """
     device = backend.device
-    if device.type == "cuda":
-        hardware = torch.cuda.get_device_name(device)
-    else:
-        hardware = str(torch.backends.cpu.get_cpu_capability())
+    hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu()
     loops = f"numba {_numba_version()}" if backend.compiled else "torch"
     text = "\n".join((_sources(), str(torch.__version__), loops, device.type, hardware))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
+def numeric_sources() -> list[Path]:
+    """The files whose content decides how sums are rounded."""
+    paths = (path for name in STATIONS for path in sorted((_PACKAGE / name).glob("*.py")))
+    return [path for path in paths if path.stem not in NOT_NUMERICS]
+
+
 @lru_cache(maxsize=1)
 def _sources() -> str:
     digest = hashlib.sha256()
-    for station, modules in NUMERICS.items():
-        for module in modules:
-            digest.update((_PACKAGE / station / f"{module}.py").read_bytes())
+    for path in numeric_sources():
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def _cpu() -> str:
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features().flatten()
+    return f"{torch.backends.cpu.get_cpu_capability()} {binding.get_host_cpu_name()} {features}"
 
 
 def _numba_version() -> str:

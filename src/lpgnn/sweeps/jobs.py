@@ -18,7 +18,7 @@ from lpgnn.rows import RowStore, metric_sources, write_atomically
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error
 from lpgnn.sweeps.pool import run_tasks
-from lpgnn.sweeps.tasks import Execution, Part, Task, missing_repeats
+from lpgnn.sweeps.tasks import Execution, Part, Task, missing_repeats, required_engine
 
 
 def write_jobs(
@@ -97,7 +97,8 @@ def _compute(path: Path) -> list[Failure]:
             metric=one.metric,
             sources=metric_sources(one.metrics),
             save=one.outputs,
-            force=one.force,
+            force=one.force is True,
+            engine=required_engine(one),
         )
         if left := tuple(repeat for repeat in part["repeats"] if repeat in missing):
             parts.append((configuration, left))

@@ -38,6 +38,7 @@ from lpgnn.sweeps.tasks import (
     Task,
     missing_repeats,
     plan_tasks,
+    required_engine,
 )
 
 # Settings that hold for a whole sweep.
@@ -70,7 +71,7 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
     store = RowStore(first.results_path)
     resolved, stopped = _resolve(points, fetch=not dry_run)
     check_metrics(first.metrics)
-    sources = metric_sources(first.metrics)
+    sources, engine = metric_sources(first.metrics), required_engine(first)
     wanted: dict[str, tuple[Configuration, Settings]] = {}
     for configuration, one in sorted(resolved, key=lambda pair: -pair[1].repeats):
         wanted.setdefault(configuration.identity, (configuration, one))  # the most repeats
@@ -84,7 +85,8 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
                 metric=one.metric,
                 sources=sources,
                 save=one.outputs,
-                force=one.force,
+                force=one.force is True,
+                engine=engine,
             ),
         )
         for configuration, one in wanted.values()

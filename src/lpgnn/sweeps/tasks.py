@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from lpgnn.config import Configuration
+from lpgnn.config import Configuration, Settings
 from lpgnn.engine import Measures, Member, output_files
 from lpgnn.errors import InputError
+from lpgnn.kernels import Backend
 from lpgnn.learners import RULES
+from lpgnn.provenance import engine_name
 from lpgnn.rows import RowStore, recorded_source
 from lpgnn.sweeps.costs import CostModel
 
@@ -99,6 +101,13 @@ class Execution:
         return float(self.time_limit) * len(task.members)
 
 
+def required_engine(settings: Settings) -> str | None:
+    """The engine whose rows alone count as done; None: any engine's do."""
+    if settings.force != "engine":
+        return None
+    return engine_name(Backend.choose(settings.device, settings.kernels))
+
+
 def missing_repeats(
     configuration: Configuration,
     repeats: int,
@@ -108,13 +117,17 @@ def missing_repeats(
     sources: Mapping[str, str] | None = None,
     save: Sequence[str] = (),
     force: bool = False,
+    engine: str | None = None,
 ) -> tuple[int, ...]:
     """The repeats that the store does not hold, or not with this metric or these files.
 
-    sources: of metrics that are not the defaults, which are wanted as well (``metric_sources``)
+    sources: of metrics that are not the defaults, which are wanted as well (``metric_sources``);
+    force: no row counts; engine: only its rows do (``required_engine``)
     """
     identity = configuration.identity
     done = {} if force else store.finished(configuration.dataset.name, identity)
+    if engine is not None:
+        done = {repeat: row for repeat, row in done.items() if row.get("engine") == engine}
     wanted = {metric: "", **(sources or {})}
     columns = [f"{rule}/test/{name}" for rule in RULES for name in wanted]
     if not configuration.dataset.has_truth:
