@@ -11,15 +11,15 @@ import lpgnn
 PACKAGE = Path(lpgnn.__file__).parent
 
 # The line of stations; a module imports only from stations before its own.
-FOUNDATIONS = ("errors", "files", "components", "randomness", "kernels", "client")
+FOUNDATIONS = ("errors", "files", "archive", "components", "randomness", "kernels", "client")
 STATIONS = (
     *("data", "privacy", "propagation", "models", "learners", "rows", "hyperparameters"),
     *("config", "composition", "provenance", "engine", "describe", "sweeps", "report", "paper"),
 )
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (
-    *("__main__", "application", "run", "predict", "status", "tune", "bench", "compact"),
-    *("information", "simulate", "collect", "audit", "report.__main__"),
+    *("__main__", "application", "commands", "run", "predict", "status", "tune", "bench"),
+    *("compact", "information", "simulate", "collect", "audit", "report.__main__"),
 )
 
 HEAVY = {"torch_geometric", "scipy", "pandas", "matplotlib", "sklearn", "pooch"}

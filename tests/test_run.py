@@ -472,7 +472,7 @@ BAD_SETTINGS: list[tuple[list[str], str]] = [
     (["results_dir="], "results_dir=: must be a folder"),
     (["results_dir=/proc/nowhere"], "results_dir=/proc/nowhere: must be a writable folder"),
     (["data_dir=null"], "data_dir=None: must be a folder"),
-    (["dataset.num_nodes=3"], "dataset.num_nodes=3: at least 8 per class: 32"),
+    (["dataset.num_nodes=3"], "dataset.num_nodes=3: must be at least 8 per class: 32"),
     (["+dataset.colour=3"], "dataset.colour=3: unknown option of sbm"),
     (["+mechanism.colour=3"], "mechanism.colour=3: unknown option of mb"),
     (["+backbone.colour=3"], "backbone.colour=3: unknown option of sage"),

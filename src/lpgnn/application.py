@@ -4,7 +4,6 @@ A command's module has a task function for one run and ``sweep`` for many, which
 calls.  Hydra does the rest: composition, --cfg, --info, launchers, folders, shell completion.
 """
 
-import argparse
 import contextlib
 import os
 import re
@@ -62,17 +61,6 @@ def run_application(
             raise
         raise _explained(error, words, folders, many) from None
     return 0
-
-
-def add_config_dir(parser: argparse.ArgumentParser) -> None:
-    """The flag for commands that are no Hydra applications, but read the same YAML files."""
-    parser.add_argument(
-        "--config-dir",
-        type=Path,
-        action="append",
-        default=[],
-        help="a folder with YAML files of your own, laid out like conf/; may be repeated",
-    )
 
 
 def _own_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:

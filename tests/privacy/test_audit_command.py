@@ -100,6 +100,26 @@ def coin(p: float, generator: np.random.Generator) -> Any:
     return lambda n: (generator.random((n, 1)) < p).astype(np.float64)
 
 
+def failing(x: list[float]) -> float:
+    raise RuntimeError("no\nnumber")
+
+
+def uneven(x: list[float]) -> list[float]:
+    return [0.0] if x[0] < 1 else [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (failing, r"^callable=mine: fails on \[0\.0\] \(RuntimeError: no number\)$"),
+        (uneven, "^callable=mine: must return as many numbers for every input$"),
+    ],
+)
+def test_a_callable_that_fails_is_bad_input_and_not_refuted(function: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        audit_callable("mine", function, epsilon=1.0, num_features=1, draws=400, confidence=0.9)
+
+
 def test_the_bound_holds_as_often_as_it_says() -> None:
     """At the exact budget, one audit in (1 - confidence)^-1 may err: here about 5 of 100."""
     generator = np.random.default_rng(0)

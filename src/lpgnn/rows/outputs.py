@@ -63,18 +63,17 @@ def save_weights(path: Path, weights: "Mapping[str, Tensor]", origin: Mapping[st
 
 def load_weights(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     """The tensors and the origin that ``save_weights`` wrote."""
-    import numpy as np
     import torch
 
+    from lpgnn.archive import read_npz
+
+    arrays, objects = read_npz("model", path, path)
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            origin = json.loads(str(arrays[_ORIGIN]))
-            names = [name for name in arrays.files if name != _ORIGIN]
-            weights = {name: torch.from_numpy(arrays[name]) for name in names}
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())[:100]
-        raise InputError("model", path, f"must be a file of save=weights ({reason})") from None
-    if not isinstance(origin, dict):
+        origin = json.loads(str(arrays.pop(_ORIGIN)))
+        weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    except (KeyError, TypeError, ValueError):
+        origin = None
+    if objects or not isinstance(origin, dict):
         raise InputError("model", path, "must be a file of save=weights")
     return weights, origin
 
