@@ -187,7 +187,7 @@ class Findings:
         }
         blocks = []
         for labels, (name, places) in settings.items():
-            rows = []
+            rows: list[list[str]] = []
             for graph in DATASETS:
                 found = [self.tables[name].numbers[graph, row, column] for row, column in places]
                 done = [n.summary if n.cell and n.cell.is_finished else None for n in found]
