@@ -202,6 +202,9 @@ OTHER_VALUES: dict[str, Any] = {
     **{"homophily": 0.5, "features_per_node": 9.0, "feature_signal": 0.3, "seed": 7},
     **{"degree_exponent": 2.5, "alpha": -0.5, "beta": 1.5, "delta": 1e-3, "num_samples": 2},
     **{"steps": 3, "aggregator": "mean", "conditioning": "scale", "heads": 2, "smooth": 40},
+    **{"mu": 0.5, "theta": (0.0, 1.0), "q": 0.5, "log_zero": -9.0, "weight": 1.0},
+    **{"momentum": 0.9, "clusters": 4, "threshold": 0.9, "consistency": 0.2},
+    **{"down_weight": 0.2, "ramp": 50},
     **{
         "refit": True,
         "split": "own",
@@ -224,6 +227,8 @@ def other_value(options: dict[str, Any], option: str) -> Any:
         return "one" if options["combine"] == "stack" else "stack"
     if option == "labels":
         return "train" if options["labels"] == "train+val" else "train+val"
+    if option == "alpha" and options["alpha"]:  # a weight or a probability, not the end of a range
+        return options["alpha"] / 2
     return OTHER_VALUES[option]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
+from lpgnn.config import component_names
 from lpgnn.rows import RowStore
 from lpgnn.run import main
 from lpgnn.sweeps import pool
@@ -482,8 +483,22 @@ BAD_SETTINGS: list[tuple[list[str], str]] = [
     (["filter.steps=-1"], "filter.steps=-1: must be a whole number >= 0"),
     (["filter.conditioning=foo"], "filter.conditioning=foo: must be one of none, scale, node"),
     (["learner.steps=1.5"], "learner.steps=1.5: must be a whole number >= 0"),
+    (["filter=hoa", "filter.steps=-1"], "filter.steps=-1: must be a whole number >= 0"),
+    (["filter=nfr", "filter.mu=-1"], "filter.mu=-1: must be a number >= 0"),
+    (["filter=upgnet_released", "filter.mu=x"], "filter.mu=x: must be a number >= 0"),
+    (["filter=ppr", "filter.alpha=2"], "filter.alpha=2: must be a number >= 0 and <= 1"),
+    (["filter=powers", "filter.theta=[]"], "filter.theta=[]: must be a list of finite numbers"),
+    (["learner=gce", "learner.q=0"], "learner.q=0: must be a number above 0 and <= 1"),
+    (["learner=sce", "learner.beta=-1"], "learner.beta=-1: must be a number >= 0"),
+    (["learner=elr", "learner.momentum=2"], "learner.momentum=2: must be a number >= 0 and <= 1"),
+    (["learner=rgnn", "learner.clusters=0"], "learner.clusters=0: must be a whole number >= 1"),
+    (["learner=rtgnn", "learner.ramp=0"], "learner.ramp=0: must be a whole number >= 1"),
+    (["+learner.q=1", "learner=backward"], "learner.q=1: unknown option of backward"),
     (["learner=residual", "learner.walk=drunk"], "learner.walk=drunk: must be one of plain, lazy"),
-    (["learner=propagation"], "learner=propagation: must be one of cross_entropy, custom, drop"),
+    (
+        ["learner=propagation"],
+        "learner=propagation: must be one of backward, cross_entropy, custom",
+    ),
     (["feature=blank", "x_eps=inf"], "x_eps=inf: must be finite with feature=blank"),
     (["backbone=gat", "backbone.heads=0"], "backbone.heads=0: must be a whole number >= 1"),
     (["backbone=pyg", "backbone.module=no.Here"], "backbone.module=no.Here: must be an importable"),
@@ -513,6 +528,19 @@ BAD_SETTINGS: list[tuple[list[str], str]] = [
     (["-m", "x_eps=1,-2"], "x_eps=-2: must be a positive number"),
     (["-m", "mechanism.num_samples=2,5000"], "mechanism.num_samples=5000: must be a whole"),
 ]
+
+
+EVERY = [
+    *(f"filter={name}" for name in component_names("filter") if name != "custom"),
+    *(f"learner={name}" for name in component_names("learner") if name != "custom"),
+]
+
+
+@pytest.mark.parametrize("choice", EVERY)
+def test_every_filter_and_learner_runs(choice: str, tmp_path: Path) -> None:
+    assert run(tmp_path, choice) == 0
+    rows = RowStore(tmp_path).read("sbm")
+    assert [row["status"] for row in rows] == ["ok", "ok"]
 
 
 @pytest.mark.parametrize(

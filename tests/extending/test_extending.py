@@ -13,7 +13,7 @@ WORKBENCH = Path(__file__).parent / "workbench"
 EXAMPLES = {
     "uniform_noise.py": (["mechanism=uniform", "mechanism.span=2"], 25),
     "neighbour_response.py": (["label_mechanism=neighbour"], 25),
-    "generalised_cross_entropy.py": (["learner=gce", "learner.q=0.5"], 30),
+    "focal_loss.py": (["learner=focal", "learner.gamma=1"], 30),
     "averaged_powers.py": (["filter=averaged", "+filter.conditioning=node"], 30),
     "soft_threshold.py": (["filter=threshold"], 25),
     "perceptron.py": (["backbone=perceptron"], 40),
