@@ -261,14 +261,14 @@ def _home(package: str, name: str, value: Any) -> str:
     if package != "lpgnn":
         return ""
     others = (other for other in PACKAGES if other != package)
-    return next((o for o in others if getattr(import_module(o), name, None) is value), "")
+    return next((o for o in others if dict(public_names(o)).get(name) is value), "")
 
 
 def public_names(package: str) -> Iterator[tuple[str, Any]]:
     """What a package re-exports, or a module defines, in order."""
     module = import_module(package)
     source = inspect.getsource(module)
-    exported = re.findall(r"import (\w+) as \1\b", source)
+    exported = re.findall(r"\b(\w+) as \1\b", source)
     defined = re.findall(r"^(?:class|def) ([A-Za-z]\w*)", source, flags=re.MULTILINE)
     for name in dict.fromkeys([*exported, *defined]):
         yield name, getattr(module, name)

@@ -13,17 +13,26 @@ _CODE = re.compile(r"(``[^`]+``)")
 
 
 def as_restructured_text(lines: list[str]) -> list[str]:
-    """The same lines with everything but ``code`` taken literally, indented ones as a block."""
+    """The same lines with everything but ``code`` taken literally, and indented ones as a block.
+
+    Lists of lines that start with "- " stay lists.
+    """
     out: list[str] = []
-    inside = False  # a literal block
+    block = item = False  # inside an indented block, or a list
     for line in lines:
-        if line.startswith((" ", "\t")):
-            if not inside and (not out or not out[-1].strip()):
+        if not line.strip():
+            item = False
+            out.append("")
+        elif line.startswith((" ", "\t")):
+            if not block and not item and (not out or not out[-1]):
                 out += ["::", ""]
-                inside = True
-            out.append(line if inside else _escaped(line.strip()))
+                block = True
+            out.append(line if block else "  " * item + _escaped(line.strip()))
         else:
-            inside = inside and not line.strip()
+            starts = line.startswith("- ")
+            if out and out[-1] and starts != item:
+                out.append("")
+            block, item = False, starts
             out.append(_escaped(line))
     return out
 
