@@ -2,6 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 VENV ?= .venv
 RUN = $(VENV)/bin/python
+# A file's tests share fixtures, so they stay together; the slow files go first.
+TEST = $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 DATA_DIR ?= data
 READY = $(VENV)/.installed
 DOCS_READY = $(VENV)/.installed-docs
@@ -17,7 +19,7 @@ BEYOND = conditioned_mechanisms,conditioned_features,conditioned_denoising,learn
 SEARCH = dataset=lastfm feature=blank filter.conditioning=node x_eps=1 weight_decay=0.01,0.001,0.0001 dropout=0.25,0.5,0.75 filter.steps=2,4,8,16
 PLACES = data_dir=$(DATA_DIR) results_dir=$(RESULTS_DIR)
 
-.PHONY: help setup run test lint format docs wheel bench bench-scale reproduce-paper beyond-paper information report audit real-users torture cluster-test clean tune-beyond
+.PHONY: help setup run test test-fast test-published lint format docs wheel bench bench-scale reproduce-paper beyond-paper information report audit real-users torture cluster-test clean tune-beyond
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -45,7 +47,13 @@ lint: $(READY) ## Check style and types
 	$(RUN) -m mypy
 
 test: lint ## Check style and types, run all tests
-	$(RUN) -m pytest -n 2
+	$(TEST)
+
+test-fast: $(READY) ## Run the tests that are not marked slow: no reports, no sweeps in other processes
+	$(TEST) -m "not slow"
+
+test-published: $(READY) ## Compare what is known of the published graphs with their files in DATA_DIR
+	$(RUN) -m pytest -m published --data-dir $(DATA_DIR)
 
 format: $(READY) ## Reformat the source
 	$(RUN) -m ruff check --fix .

@@ -201,6 +201,8 @@ OTHER_VALUES: dict[str, Any] = {
     **{"num_nodes": 301, "average_degree": 4.5, "num_classes": 5, "num_features": 91},
     **{"homophily": 0.5, "features_per_node": 9.0, "feature_signal": 0.3, "seed": 7},
     **{"degree_exponent": 2.5, "alpha": -0.5, "beta": 1.5, "delta": 1e-3, "num_samples": 2},
+    **{"sample_rule": "exact", "norm_bound": 2.5, "estimate": "em", "subset_size": 2},
+    **{"prior": (0.4, 0.3, 0.2, 0.1), "pilot_share": 0.5},
     **{"steps": 3, "aggregator": "mean", "conditioning": "scale", "heads": 2, "smooth": 40},
     **{"mu": 0.5, "theta": (0.0, 1.0), "q": 0.5, "log_zero": -9.0, "weight": 1.0},
     **{"momentum": 0.9, "clusters": 4, "threshold": 0.9, "consistency": 0.2},
@@ -742,7 +744,11 @@ def test_every_committed_row_has_the_identity_of_its_columns(dataset: str, tmp_p
         assert configuration.identity == stored
         recorded, now = (json.loads(one["options"]) for one in (row, configuration.columns()))
         # Options that were added since do what was done without them.
-        later = {"learner.refit": False, "learner.labels": "train+val"}
+        later = {
+            "learner.refit": False,
+            "learner.labels": "train+val",
+            "mechanism.sample_rule": "paper",
+        }
         assert now == {key: later[key] for key in now.keys() - recorded.keys()} | recorded
 
 

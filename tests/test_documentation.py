@@ -8,14 +8,15 @@ stand in for the published ones.
 import re
 import shlex
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from conftest import Imports
 from data.own_graph import own_graph, write_folder
 from lpgnn.__main__ import VERBS, main
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -56,7 +57,9 @@ WITH_CODE = [page for page in PAGES if code(page)]
 
 
 @pytest.fixture
-def folder(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, import_anew: Imports
+) -> Path:
     """What the reader of a page has: the examples of the how-to pages, and the page's own files."""
     for path in WORKBENCH.glob("*.py"):
         shutil.copy(path, tmp_path)
@@ -66,11 +69,8 @@ def folder(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
             (tmp_path / found[1]).write_text(text)
     write_folder(own_graph(), tmp_path / "my_graph")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path
-    for name, module in list(sys.modules.items()):
-        if str(getattr(module, "__file__", None) or "").startswith(f"{tmp_path}/"):
-            del sys.modules[name]
+    import_anew(tmp_path)
+    return tmp_path
 
 
 def test_every_kind_of_page_has_commands() -> None:

@@ -6,6 +6,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+pytestmark = pytest.mark.slow
+
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
 # What each of them arrives at.
 ARRIVES_AT = {

@@ -18,7 +18,7 @@ import yaml
 
 from lpgnn.__main__ import VERBS, main
 from lpgnn.components import Component
-from lpgnn.config import KINDS
+from lpgnn.config import KINDS, WATCHERS
 from lpgnn.hyperparameters import conf_dir
 
 if TYPE_CHECKING:  # the pages are tested without Sphinx
@@ -34,6 +34,7 @@ PACKAGES = {
     "lpgnn.propagation": "Filters and sparse operators",
     "lpgnn.models": "Backbones",
     "lpgnn.learners": "Learners, the epoch loop and selection rules",
+    "lpgnn.loggers": "Loggers",
     "lpgnn.rows": "Rows, metrics and summaries",
     "lpgnn.report": "Tables, figures and pages",
     "lpgnn.components": "The base of everything exchangeable",
@@ -46,6 +47,7 @@ GROUPS = {
     "filter": "What happens to the reports before the first layer.",
     "backbone": "The network.",
     "learner": "How it learns from private labels.",
+    "logger": "Who else is told of a run.",
 }
 _OPTION = re.compile(r"(\w+):\s*(.*?)\s*(?:#\s*(.*))?$")
 
@@ -68,7 +70,7 @@ def write_pages(folder: Path) -> None:
 def pages_of(conf: Path) -> Iterator[tuple[str, str]]:
     yield "commands.md", commands_page()
     yield "settings.md", settings_page(conf / "config.yaml")
-    for group in KINDS:
+    for group in (*KINDS, *WATCHERS):
         yield f"{group}.md", group_page(group, conf / group)
     yield "experiment.md", experiments_page(conf / "experiment")
     yield "hyperparameters.md", files_page(conf / "hyperparameters")
@@ -159,10 +161,13 @@ def group_page(group: str, folder: Path) -> str:
 
 def _choice(group: str, path: Path) -> Iterator[str]:
     text = path.read_text(encoding="utf-8")
-    target = yaml.safe_load(text)["_target_"]
-    comment = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#")]
+    target = yaml.safe_load(text).get("_target_")
+    lines = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#")]
+    comment = [line for line in lines if not line.startswith("@package")]
     if comment:
         yield from ["```text", *comment, "```", ""]
+    if target is None:
+        return
     if target == "???":
         yield f"Your own class: [how to write one](../../howto/{_HOWTO[group]}.md)."
         return
@@ -178,6 +183,7 @@ def _choice(group: str, path: Path) -> Iterator[str]:
 _HOWTO = {
     **{"dataset": "own_graph", "mechanism": "mechanism", "label_mechanism": "label_mechanism"},
     **{"filter": "filter", "backbone": "backbone", "learner": "learner"},
+    "logger": "cluster",
 }
 
 

@@ -5,6 +5,7 @@ calls.  Hydra does the rest: composition, --cfg, --info, launchers, folders, she
 """
 
 import contextlib
+import itertools
 import os
 import re
 import sys
@@ -25,6 +26,7 @@ _ASKS = (
     *("-h", "--help", "--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"),
     *("--version", "-r", "--run", "--experimental-rerun"),
 )
+_TAKE_VALUES = ("-c", "--cfg", "-i", "--info", "-p", "--package", "-cn", "--config-name")
 _FUNCTION = re.compile(r"[a-z_]+\(")
 # The extras that bring launchers, where they have other names.
 _EXTRAS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "slurm_gpu": "slurm"}
@@ -152,7 +154,8 @@ def _explained(
 ) -> InputError:
     """Bad input in our words, which name the setting; else in Hydra's."""
     hidden = ("-", "+table=", "+quick=")
-    overrides = [w for w in words if not w.startswith(hidden) and not _is_hydras(w)]
+    given = [word for word, before in zip(words, ("", *words), strict=False) if not _takes(before)]
+    overrides = [w for w in given if not w.startswith(hidden) and not _is_hydras(w)]
     try:
         hydras = [word for word in words if _is_hydras(word)]
         expand(overrides, multirun=many, config_dirs=folders, hydra_overrides=hydras)
@@ -160,10 +163,17 @@ def _explained(
         return better
     reason = " ".join(str(error).split()).split(" See https")[0]
     named = [word for word in (*hydras, *overrides) if _key(word) and f"'{_key(word)}" in reason]
-    setting, _, value = (named or hydras or overrides or ["overrides="])[0].partition("=")
+    asked = ["=".join(pair) for pair in itertools.pairwise(words) if _takes(pair[0])]
+    likely = named or hydras or overrides or asked or ["overrides="]
+    setting, _, value = likely[0].partition("=")
     if setting == "hydra/launcher" and "Could not find" in reason:
         reason += f" (is its plug-in installed? pip install 'lpgnn[{_EXTRAS.get(value, value)}]')"
     return InputError(setting.lstrip("+"), value, f"not understood: {reason}")
+
+
+def _takes(word: str) -> bool:
+    """Whether the next word is the value of this flag of Hydra's."""
+    return word in _TAKE_VALUES
 
 
 def _is_hydras(word: str) -> bool:

@@ -36,17 +36,10 @@ SCIENCE_VERSION = 1
 
 
 class _Kinds(Mapping[str, type[Component]]):
-    """The kinds of components and their base classes, which are imported when asked for."""
+    """Kinds of components and their base classes, which are imported when asked for."""
 
-    _homes = {  # noqa: RUF012
-        "dataset": ("lpgnn.data", "Dataset"),
-        "feature": ("lpgnn.privacy", "Feature"),
-        "mechanism": ("lpgnn.privacy", "FeatureMechanism"),
-        "label_mechanism": ("lpgnn.privacy", "LabelMechanism"),
-        "filter": ("lpgnn.propagation", "Filter"),
-        "backbone": ("lpgnn.models", "Backbone"),
-        "learner": ("lpgnn.learners", "Learner"),
-    }
+    def __init__(self, homes: Mapping[str, tuple[str, str]]) -> None:
+        self._homes = homes
 
     def __getitem__(self, kind: str) -> type[Component]:
         module, name = self._homes[kind]
@@ -63,7 +56,19 @@ class _Kinds(Mapping[str, type[Component]]):
         return kind in self._homes
 
 
-KINDS = _Kinds()
+# The components that a run consists of, and those that watch it and are in no identity.
+KINDS = _Kinds(
+    {
+        "dataset": ("lpgnn.data", "Dataset"),
+        "feature": ("lpgnn.privacy", "Feature"),
+        "mechanism": ("lpgnn.privacy", "FeatureMechanism"),
+        "label_mechanism": ("lpgnn.privacy", "LabelMechanism"),
+        "filter": ("lpgnn.propagation", "Filter"),
+        "backbone": ("lpgnn.models", "Backbone"),
+        "learner": ("lpgnn.learners", "Learner"),
+    }
+)
+WATCHERS = _Kinds({"logger": ("lpgnn.loggers", "Logger")})
 SELECTIONS = ("paper", "released")  # the keys of lpgnn.learners.RULES
 OUTPUTS = ("predictions", "weights", "history")
 _DEFAULT_EPOCHS = 500
@@ -103,6 +108,7 @@ class Settings:
     metric: str = "acc"
     metrics: Mapping[str, str] = field(default_factory=lambda: DEFAULT_METRICS)
     save: str | Sequence[str] = ()
+    logger: Choice | None = None
     device: str = "auto"
     kernels: str = "auto"
     data_dir: str | Path = "data"
@@ -494,7 +500,7 @@ def make_component(kind: str, choice: Any) -> Any:
     """A component from its name in conf/, from a mapping with ``_target_``, or as it is."""
     from lpgnn.data import Graph, InMemory
 
-    base = KINDS[kind]
+    base = (WATCHERS if kind in WATCHERS else KINDS)[kind]
     if isinstance(choice, base):
         _check_dataclass(kind, type(choice))
         return choice

@@ -9,7 +9,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +136,7 @@ def _trained(settings: Settings, repeat: int) -> Path:
     if settings.force is True or not path.is_file():
         store.check_writable()
         graph = configuration.dataset.load(settings.data_path)
-        measures = Measures(settings.metrics, (*settings.outputs, "weights"), store)
+        measures = replace(Measures.of(settings, store), save=(*settings.outputs, "weights"))
         rows = run_repeats(
             configuration,
             graph,

@@ -25,8 +25,8 @@ from lpgnn.learners import (
     SymmetricCrossEntropy,
 )
 from lpgnn.learners import GeneralisedCrossEntropy as BuiltIn
-from lpgnn.privacy import ExactLabels, LabelMechanism
-from privacy.own_mechanisms import Skewed, SubsetSelection
+from lpgnn.privacy import ExactLabels, LabelMechanism, SubsetSelection
+from privacy.own_mechanisms import Skewed
 from propagation.graphs import CPU, seeded
 
 from .block_graph import (
@@ -138,8 +138,8 @@ def accuracy(outcome: Outcome, rule: str = "paper") -> float:
 @pytest.mark.parametrize("learner", READERS, ids=lambda learner: learner.name)
 def test_reports_that_are_no_classes_can_be_learned_from(learner: Learner, kernels: str) -> None:
     """Subsets of two of the three classes, with clean features: far above a third."""
-    reports = collected(0, None, y_eps=5.0, labels=SubsetSelection())
-    run = run_of(0, reports, learning_rate=0.05, dropout=0.0)
+    reports = collected(4, None, y_eps=5.0, labels=SubsetSelection(subset_size=2))
+    run = run_of(4, reports, learning_rate=0.05, dropout=0.0)
     (outcome,) = fit(learner, [run], kernels, max_epochs=40)
     assert outcome.failed_epoch is None
     assert accuracy(outcome) > 0.6
@@ -147,7 +147,7 @@ def test_reports_that_are_no_classes_can_be_learned_from(learner: Learner, kerne
     graph = block_graph()
     shuffled = graph.labels[torch.randperm(N, generator=seeded(1))]
     graph = dataclasses.replace(graph, labels=shuffled)
-    reports = collected(0, None, y_eps=5.0, labels=SubsetSelection(), graph=graph)
+    reports = collected(0, None, y_eps=5.0, labels=SubsetSelection(subset_size=2), graph=graph)
     misled = run_of(0, reports, learning_rate=0.05, dropout=0.0)
     assert accuracy(fit(learner, [misled], kernels, max_epochs=40)[0]) < 0.6
 
@@ -169,7 +169,7 @@ def test_subsets_of_one_class_train_like_randomized_response(
 ) -> None:
     """The same reports, read by another mechanism's formulas."""
     own = collected(y_eps=2.0)
-    mechanism, sent = SubsetSelection(2.0, C, w=1), own.labels.classes
+    mechanism, sent = SubsetSelection(2.0, C, subset_size=1), own.labels.classes
     one_hot = torch.nn.functional.one_hot(sent.clamp(min=0), C).float()
     labelled = sent >= 0
     likelihood, estimate = torch.ones(C, N), torch.zeros(C, N)
@@ -189,7 +189,7 @@ def test_subsets_of_one_class_train_like_randomized_response(
 @every_learner
 def test_mechanisms_of_all_kinds_side_by_side(learner: Learner, kernels: str) -> None:
     """A batch of three mechanisms: each run is what it is alone."""
-    mechanisms: list[LabelMechanism] = [SubsetSelection(), Skewed(), ExactLabels()]
+    mechanisms: list[LabelMechanism] = [SubsetSelection(subset_size=2), Skewed(), ExactLabels()]
     runs = [run_of(r, collected(r, labels=labels)) for r, labels in enumerate(mechanisms)]
     together = fit(learner, runs, kernels)
     for run, outcome in zip(runs, together, strict=True):

@@ -25,14 +25,20 @@ from lpgnn.learners import (
 from lpgnn.learners.selection import BestEpoch, PaperRule
 from lpgnn.models import Backbone, Network, Shape, TorchModule, Weights
 from lpgnn.models.dropout import Dropout
-from lpgnn.privacy import Collected, OneHotDegree, Ones, RandomFeatures, RandomizedResponse
+from lpgnn.privacy import (
+    Collected,
+    OneHotDegree,
+    Ones,
+    RandomFeatures,
+    RandomizedResponse,
+    SubsetSelection,
+)
 from lpgnn.privacy.reports import FeatureReports
 from lpgnn.propagation import Filter, KProp, LinearFilter, PreparedGraph, PropagatedFeatures
 from lpgnn.propagation.features import linear_features
 from lpgnn.randomness import Streams
 from models.pyg import GIN
 from models.reference import BACKBONES, KINDS, Kind, Reference
-from privacy.own_mechanisms import SubsetSelection
 from propagation.graphs import TORCH, dense_kprop, seeded
 
 from .block_graph import (
@@ -517,7 +523,7 @@ def test_each_of_the_two_streams_matters(kernels: str) -> None:
 def test_clean_values_changed_after_collection_change_no_weight(
     mechanism: str | None, y_eps: float, kernels: str
 ) -> None:
-    for labels in (RandomizedResponse(), SubsetSelection()):
+    for labels in (RandomizedResponse(), SubsetSelection(subset_size=2)):
         graph, split = block_graph(), block_split()
         before, reports = (
             collected(0, mechanism, y_eps=y_eps, labels=labels, graph=graph, split=split)

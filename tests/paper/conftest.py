@@ -11,6 +11,12 @@ from lpgnn.report import Cell, Source, Table
 from lpgnn.report.build import tables_of
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True, scope="package")
 def _shared_expansion() -> Iterator[None]:
     @lru_cache

@@ -9,8 +9,15 @@ import pytest
 import torch
 
 from lpgnn.audit import main
+from lpgnn.config import component_names
 from lpgnn.errors import InputError
-from lpgnn.privacy import FeatureMechanism, MultiBit, OneBit, RandomizedResponse
+from lpgnn.privacy import (
+    FeatureMechanism,
+    MultiBit,
+    OneBit,
+    RandomizedResponse,
+    SubsetSelection,
+)
 from lpgnn.privacy.audit import audit_callable, audit_features, audit_labels, exact_epsilon
 from lpgnn.privacy.distinguish import Pair, _bound, _lowest_place, lower_bound
 
@@ -23,7 +30,7 @@ from .broken_mechanisms import (
     RectifierOfData,
     WrongSensitivity,
 )
-from .own_mechanisms import Skewed, SubsetSelection
+from .own_mechanisms import Skewed
 from .pvalues import seeded
 
 TEST: dict[str, Any] = {"draws": 20_000, "confidence": 0.9999}
@@ -61,8 +68,8 @@ def test_label_mechanisms() -> None:
     honest = audit_labels(RandomizedResponse(1.0, 5), **TEST, generator=seeded())
     assert honest.exact == pytest.approx(1.0)
     assert 0.85 < honest.finding.epsilon <= 1.0
-    subsets = audit_labels(SubsetSelection(1.0, 4), **TEST, generator=seeded())
-    assert subsets.exact is None
+    subsets = audit_labels(SubsetSelection(1.0, 4, subset_size=2), **TEST, generator=seeded())
+    assert subsets.exact == pytest.approx(1.0)
     assert 0.85 < subsets.finding.epsilon <= 1.0
     skewed = audit_labels(Skewed(1.0, 3), **TEST, generator=seeded())
     assert skewed.exact == math.inf
@@ -194,8 +201,9 @@ def test_the_published_audit_covers_all_mechanisms_and_refutes_none() -> None:
     path = Path(__file__).parents[2] / "results" / "audit.csv"
     with path.open() as file:
         rows = list(csv.DictReader(file))
-    names = {"mb", "1b", "lp", "ag", "rr", "client mb", "client rr"}
-    assert {row["mechanism"] for row in rows} == names
+    kinds = ("mechanism", "label_mechanism")
+    names = {name for kind in kinds for name in component_names(kind)} - {"custom"}
+    assert {row["mechanism"] for row in rows} == names | {"client mb", "client rr"}
     assert {row["verdict"] for row in rows} == {"holds", "not refuted"}
     for row in rows:
         assert float(row["empirical_eps"]) <= float(row["claimed_eps"])

@@ -6,9 +6,8 @@ import torch
 
 from lpgnn.data.splits import Split
 from lpgnn.errors import InputError
-from lpgnn.privacy import Feature, LabelMechanism, RandomizedResponse
+from lpgnn.privacy import Feature, LabelMechanism, RandomizedResponse, SubsetSelection
 
-from .own_mechanisms import SubsetSelection
 from .path_graph import CHOICES, RESPONSE, collected, path_graph, path_split, tensors_of
 from .pvalues import seeded
 
@@ -61,7 +60,7 @@ def test_public_parameters_are_recorded() -> None:
     assert collected(path_graph(), path_split()).parameters == {"m": 1.0}
 
 
-@pytest.mark.parametrize("labels", [RESPONSE, SubsetSelection()], ids=repr)
+@pytest.mark.parametrize("labels", [RESPONSE, SubsetSelection(subset_size=2)], ids=repr)
 def test_labels_that_are_not_asked_for_never_enter(labels: LabelMechanism) -> None:
     """Whatever the label mechanism, and unlike those of labelled nodes."""
     graph, split = path_graph(), path_split()

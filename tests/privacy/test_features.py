@@ -111,7 +111,7 @@ def test_blank_reports_are_those_of_users_without_a_word(name: str) -> None:
     assert torch.equal(reports_of(server).rectified(), expected)
     assert server.x_eps == 3.0
     assert server.parameters == mechanism.parameters()
-    assert (reports_of(server).form == "sparse") == (name == "mb")
+    assert reports_of(server).form == mechanism.form
 
 
 def test_blank_reports_need_a_mechanism() -> None:

@@ -15,10 +15,18 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from lpgnn.errors import InputError
-from lpgnn.privacy import ClassMechanism, ExactLabels, LabelMechanism, RandomizedResponse
+from lpgnn.privacy import (
+    ClassMechanism,
+    ExactLabels,
+    LabelMechanism,
+    LaplaceOneHot,
+    RandomizedResponse,
+    RRWithPrior,
+    SubsetSelection,
+)
 from lpgnn.privacy.audit import worst_log_ratio
 
-from .own_mechanisms import Skewed, SubsetSelection
+from .own_mechanisms import Skewed
 from .pvalues import ALPHA, counts_p_value, seeded
 
 DRAWS = 100_000
@@ -111,7 +119,9 @@ def test_exact_labels() -> None:
     assert torch.equal(found.transition, torch.eye(3, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("kind", [RandomizedResponse, SubsetSelection, Tabled])
+@pytest.mark.parametrize(
+    "kind", [RandomizedResponse, SubsetSelection, LaplaceOneHot, RRWithPrior, Tabled]
+)
 def test_a_mechanism_is_bound_by_the_run(kind: Callable[..., LabelMechanism]) -> None:
     unbound = kind()
     assert not unbound.is_bound
@@ -125,7 +135,11 @@ def test_a_mechanism_is_bound_by_the_run(kind: Callable[..., LabelMechanism]) ->
         unbound.bind(1.0, 1)
 
 
-SUBSETS = [SubsetSelection(1.0, 4), SubsetSelection(0.3, 5, w=3), SubsetSelection(3.0, 3, w=1)]
+SUBSETS = [
+    SubsetSelection(1.0, 4, subset_size=2),
+    SubsetSelection(0.3, 5, subset_size=3),
+    SubsetSelection(3.0, 3, subset_size=1),
+]
 
 
 def every_subset(mechanism: SubsetSelection) -> Tensor:
@@ -167,7 +181,7 @@ class ForgetsTies(SubsetSelection):
     """Broken: takes the report for the label whenever the label is in it."""
 
     def transition(self) -> Tensor:
-        c, right = self.num_classes, self.own()
+        c, right = self.num_classes, self.own_probability()
         wrong = torch.full((c, c), (1 - right) / (c - 1), dtype=torch.float64)
         return wrong.fill_diagonal_(right)
 
@@ -176,7 +190,9 @@ class ForgetsTies(SubsetSelection):
 def test_the_transition_counts_ties(mechanism: SubsetSelection) -> None:
     expected = enumerated_transition(mechanism)
     torch.testing.assert_close(mechanism.transition(), expected, rtol=1e-5, atol=1e-7)
-    broken = ForgetsTies(mechanism.epsilon, mechanism.num_classes, w=mechanism.w).transition()
+    broken = ForgetsTies(
+        mechanism.epsilon, mechanism.num_classes, subset_size=mechanism.w
+    ).transition()
     assert torch.allclose(broken, expected, atol=1e-3) == (mechanism.w == 1)
 
 
@@ -200,7 +216,7 @@ class FirstOfTies(SubsetSelection):
 @pytest.mark.parametrize("mechanism", SUBSETS, ids=repr)
 def test_ties_are_broken_at_random(mechanism: SubsetSelection) -> None:
     expected = enumerated_transition(mechanism)
-    broken = FirstOfTies(mechanism.epsilon, mechanism.num_classes, w=mechanism.w)
+    broken = FirstOfTies(mechanism.epsilon, mechanism.num_classes, subset_size=mechanism.w)
     for label in range(mechanism.num_classes):
         row = expected[label].tolist()
         assert collected_p_value(mechanism, label, row) > ALPHA
@@ -218,12 +234,13 @@ def test_subsets_are_drawn_with_their_likelihood() -> None:
 
 def test_what_the_server_holds_of_subsets() -> None:
     """Each column belongs to its own node's report."""
-    mechanism, labels = SubsetSelection(1.0, 4), torch.arange(40) % 4
+    mechanism, labels = SubsetSelection(1.0, 4, subset_size=2), torch.arange(40) % 4
     labelled = torch.arange(40) % 5 != 0
     found = mechanism.collect(labels, labelled, generator=seeded(3))
     reports = mechanism.perturb(labels[labelled], generator=seeded(3))
-    torch.testing.assert_close(found.likelihood[:, labelled], mechanism.likelihood(reports).t())
-    torch.testing.assert_close(found.estimate[:, labelled], mechanism.estimate(reports).t())
+    likelihood, estimate = mechanism.likelihood(reports), mechanism.estimate(reports)
+    torch.testing.assert_close(found.likelihood[:, labelled], likelihood.t().float())
+    torch.testing.assert_close(found.estimate[:, labelled], estimate.t().float())
     assert bool((found.likelihood[:, ~labelled] == 1).all())
     assert bool((found.estimate[:, ~labelled] == 0).all())
     assert bool((found.classes[~labelled] == -1).all())
@@ -233,7 +250,7 @@ def test_what_the_server_holds_of_subsets() -> None:
 
 
 def test_subsets_of_one_class_are_randomized_response() -> None:
-    subset, response = SubsetSelection(1.3, 5, w=1), RandomizedResponse(1.3, 5)
+    subset, response = SubsetSelection(1.3, 5, subset_size=1), RandomizedResponse(1.3, 5)
     reports = torch.arange(5)
     one_hot = torch.eye(5)
     for of_subset, of_class in (
@@ -246,7 +263,11 @@ def test_subsets_of_one_class_are_randomized_response() -> None:
 
 def test_labels_out_of_range_are_refused() -> None:
     everyone = torch.ones(2, dtype=torch.bool)
-    for mechanism in (SubsetSelection(1.0, 3), Tabled(1.0, 3), ExactLabels(math.inf, 3)):
+    for mechanism in (
+        SubsetSelection(1.0, 3, subset_size=2),
+        Tabled(1.0, 3),
+        ExactLabels(math.inf, 3),
+    ):
         collect = partial(mechanism.collect, generator=seeded())
         for bad in (-1, 3):
             with pytest.raises(InputError, match=r"labels=.*must lie in 0\.\.2"):

@@ -54,16 +54,17 @@ def test_an_incomplete_comparison_has_no_best_and_controls_take_no_part() -> Non
 
 
 def test_labels_stand_on_the_compared_axis(tmp_path: Path) -> None:
-    add_rows(tmp_path, run(learner="cross_entropy"), [30.0, 30.0])
-    add_rows(tmp_path, run(learner="forward"), [40.0, 40.0])
+    add_rows(tmp_path, run(learner="cross_entropy"), [30.0] * 10)
+    add_rows(tmp_path, run(learner="forward"), [40.0] * 10)
     add_rows(tmp_path, run(feature="blank"), [70.0, 70.0])
     lazy = {"_target_": "lpgnn.learners.LabelPropagation", "walk": "lazy"}
-    add_rows(tmp_path, run(learner=lazy), [35.0, 35.0])
+    add_rows(tmp_path, run(learner=lazy), [35.0] * 10)
     found = tables(tmp_path)
     wide = found["wide"].grid()
     assert wide.headings == ["Dataset", "ε_y", "cross_entropy", "forward", "Blank", "Lazy"]
     assert [one.to_markdown() for one in wide.blocks[0][0]] == [
-        *("Cora", "0.5", "30.0 ± 0.0", "**40.0 ± 0.0**", "70.0 ± 0.0", "35.0 ± 0.0")
+        *("Cora", "0.5", "30.0 ± 0.0", "**40.0 ± 0.0**"),
+        *("70.0 ± 0.0, 2 of 10 repeats", "35.0 ± 0.0"),
     ]
     assert [one.text for one in wide.blocks[1][1]] == ["", "1", "–", "–", "–", "–"]
     beside = found["beside"].grid()
@@ -83,6 +84,7 @@ def test_failed_and_surplus_repeats_do_not_count(tmp_path: Path) -> None:
     assert one.cell is not None
     assert one.cell.is_finished
     assert (len(one.cell.rows), one.cell.num_failed) == (10, 1)
+    assert one.summary_text == "60.0 ± 0.0, 9 of 10 repeats"
 
 
 def test_rows_of_another_seed_are_another_computation(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def _tables(numbers: Numbers) -> str:
 
 def _beside(number: Number) -> Shown:
     if number.printed is None or number.cell is None:
-        return Shown(str(number.summary or "–"))
+        return Shown(number.summary_text)
     ours = number.summary if number.cell.is_finished else None
     return Shown(f"{ours or '–'} | {number.printed}")
 

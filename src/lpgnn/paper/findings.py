@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from lpgnn.paper.comparison import Verdict, judge
@@ -9,7 +10,7 @@ from lpgnn.paper.statistics import DATASETS, dataset
 from lpgnn.paper.wording import Count, Family
 from lpgnn.report.build import tables_of
 from lpgnn.report.evidence import Cell, Source
-from lpgnn.report.grid import Grid
+from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, value_text
 from lpgnn.report.paired import Difference
 from lpgnn.report.tables import Number, Table
@@ -203,7 +204,7 @@ class Findings:
         ours, protocol = self.tables["conditioned_mechanisms"], self.tables["mechanisms"]
         blocks = []
         for block, entry in ours.entries["block"].items():
-            rows: list[list[str]] = []
+            rows: list[list[Shown]] = []
             for title, table, row in (
                 ("MB, as the paper prints it", ours, "mb"),
                 ("MB, paper's protocol", protocol, "mb"),
@@ -213,11 +214,13 @@ class Findings:
                 ("labels only", ours, _LABELS_ONLY),
             ):
                 found = [table.numbers[block, row, column] for column in ours.entries["column"]]
-                texts = [one.summary if rows else one.printed for one in found]
-                rows.append(["" if rows else entry.text, title, *(str(t or "–") for t in texts)])
+                shown = [replace(one.show(), bold=False, below="") for one in found]
+                if not rows:
+                    shown = [Shown(str(one.printed or "–")) for one in found]
+                rows.append([Shown("" if rows else entry.text), Shown(title), *shown])
             blocks.append(rows)
         columns = [column.text for column in ours.entries["column"].values()]
-        return Grid.of_text(["Dataset", "", *columns], *blocks, labels=2)
+        return Grid(["Dataset", "", *columns], blocks, labels=2)
 
     def pays(self) -> Grid:
         """Dataset and label budget -> the feature budget from which on private features pay."""

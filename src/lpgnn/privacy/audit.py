@@ -131,11 +131,10 @@ def exact_epsilon(mechanism: FeatureMechanism | LabelMechanism) -> float | None:
         if mechanism.num_features <= _MOST_ENUMERATED:
             return worst_log_ratio(partial(bit_outputs, mechanism), corners(mechanism))
         return _bits_loss(mechanism)
-    if isinstance(mechanism, Laplace):
-        return float(mechanism.spent())
     if isinstance(mechanism, ClassMechanism):
         return worst_log_ratio(partial(label_outputs, mechanism), range(mechanism.num_classes))
-    return None
+    spent = mechanism.spent()
+    return None if spent is None else float(spent)
 
 
 def _bits_loss(mechanism: BitMechanism) -> float:
@@ -185,7 +184,8 @@ def audit_labels(
         reports = mechanism.perturb(torch.full((n,), label), generator=generator)
         return _rows(reports.double().numpy(), n)
 
-    pairs = _class_pairs(mechanism.num_classes, draw)
+    one_hot = not isinstance(mechanism, ClassMechanism)  # a report may have an entry for each class
+    pairs = _class_pairs(mechanism.num_classes, draw, one_hot=one_hot)
     finding = lower_bound(pairs, draws=draws, confidence=confidence)
     size, exact = f"{mechanism.num_classes} classes", exact_epsilon(mechanism)
     return Audit(mechanism.name, size, mechanism.epsilon, 0.0, exact, finding)
@@ -254,13 +254,17 @@ def _vector_pairs(
     ]
 
 
-def _class_pairs(c: int, draw: Callable[[int, int], Array]) -> list[Pair]:
-    """All pairs of few classes, or each with the first one."""
+def _class_pairs(c: int, draw: Callable[[int, int], Array], *, one_hot: bool = False) -> list[Pair]:
+    """All pairs of few classes, or each with the first one; as numbers or as one-hot vectors."""
     pairs = itertools.combinations(range(c), 2) if c <= 4 else ((0, k) for k in range(1, c))
+
+    def vector(label: int) -> Vector:
+        return tuple(float(k == label) for k in range(c)) if one_hot else (float(label),)
+
     return [
         Pair(
             f"class {a} or class {b}",
-            *((float(a),), (float(b),)),
+            *(vector(a), vector(b)),
             *(partial(_of, draw, a), partial(_of, draw, b)),
         )
         for a, b in pairs

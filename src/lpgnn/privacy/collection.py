@@ -134,7 +134,7 @@ class Collection:
         none = torch.Generator()
         return Collected(
             topology=self.graph.topology,
-            features=dataclasses.replace(reports, magnitude=mechanism.magnitude()),
+            features=mechanism.received(reports),
             labels=RandomizedResponse(y_eps, task.num_classes).received(
                 classes, labelled, generator=none
             ),

@@ -3,6 +3,7 @@
 What a sampler draws by comparing random integers with these is known exactly, rounding included.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from decimal import Context, Decimal, localcontext
@@ -100,6 +101,7 @@ def cell_mass(size: int, s: Decimal) -> Decimal:
         curve.append(curve[-1] / (-2 * s**2 * (order + 1)))
 
 
+@functools.lru_cache(maxsize=256)
 def least_probability(epsilon: float) -> float:
     """The least p, of 53 binary places, of a bit that is one w.p. p or 1 - p: (1 - p)/p <= e^eps.
 
@@ -112,16 +114,28 @@ def least_probability(epsilon: float) -> float:
         return math.ldexp(int(places), -FLOAT_PLACES)
 
 
+@functools.lru_cache(maxsize=256)
+def greatest_probability(epsilon: float, odds: Fraction) -> float:
+    """The greatest p, of 53 binary places and below one, with p / (1 - p) <= e^eps odds."""
+    with localcontext(_PRECISION):
+        bound = _decimal(odds) * Decimal(min(epsilon, 1e6)).exp()
+        places = int(2**FLOAT_PLACES * bound / (1 + bound))
+        return math.ldexp(min(places, 2**FLOAT_PLACES - 1), -FLOAT_PLACES)
+
+
+def log_odds(p: float, odds: Fraction = Fraction(1)) -> Decimal:
+    """ln p / ((1 - p) odds): the inverse of ``greatest_probability``."""
+    own = Fraction(p)
+    with localcontext(_PRECISION):
+        return _decimal(own / (1 - own) / odds).ln()
+
+
 def greatest_keep_probability(epsilon: float, others: int) -> float:
     """The greatest p, of 53 binary places, with p / r <= e^eps, r the least chance of another.
 
     One of the others is drawn as a 32-bit number modulo their number: r = (1 - p) f with
-    f = floor(2^32 / others) / 2^32.  p = e^eps f / (1 + e^eps f), rounded down
+    f = floor(2^32 / others) / 2^32.
     """
     if math.isinf(epsilon):
         return 1.0
-    share = Fraction(2**32 // others, 2**32)
-    with localcontext(_PRECISION):
-        odds = _decimal(share) * Decimal(min(epsilon, 200.0)).exp()
-        places = int(2**FLOAT_PLACES * odds / (1 + odds))
-        return math.ldexp(min(places, 2**FLOAT_PLACES - 1), -FLOAT_PLACES)
+    return greatest_probability(epsilon, Fraction(2**32 // others, 2**32))

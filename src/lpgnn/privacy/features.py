@@ -4,7 +4,6 @@ The stand-ins have the same width d and are made of public things only, so they 
 pass through no mechanism (paper Table "features").
 """
 
-import dataclasses
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -134,9 +133,8 @@ class RandomFeatures(Feature):
 def _perturbed(
     features: CsrMatrix, mechanism: FeatureMechanism, *, generator: torch.Generator
 ) -> FeatureReports:
-    """Every node's report, with the public size of its noise."""
-    reports = mechanism.perturb(features, generator=generator)
-    return dataclasses.replace(reports, magnitude=mechanism.magnitude())
+    """What the server makes of every node's report."""
+    return mechanism.received(mechanism.perturb(features, generator=generator))
 
 
 def _zeros(n: int, d: int) -> CsrMatrix:

@@ -62,15 +62,19 @@ class GridNoise(FeatureMechanism):
 
     def perturb(self, features: CsrMatrix, *, generator: torch.Generator) -> FeatureReports:
         self.check_features(features)
-        steps, farthest = self.steps, self.farthest
+        steps = self.steps
         sent = torch.empty(features.shape, dtype=torch.float32)
         for rows, x in dense_chunks(features):
             position = x.sub_(self.alpha).mul_(steps / self.width).round_().clamp_(0, steps)
-            report = self.draw(x.numel(), generator=generator).view(x.shape)
-            report += position.to(torch.int64)
-            report.clamp_(steps - farthest, farthest)
+            report = self.with_noise(position.to(torch.int64), generator=generator)
             sent[rows] = report.double().mul_(self.width / steps).add_(self.alpha)
         return FeatureReports(sent, scale=1.0, offset=0.0)
+
+    def with_noise(self, position: Tensor, *, generator: torch.Generator) -> Tensor:
+        """Noise on top of whole steps from alpha, moved into what every x can give.  int64"""
+        report = self.draw(position.numel(), generator=generator).view(position.shape)
+        report += position
+        return report.clamp_(self.steps - self.farthest, self.farthest)
 
 
 def draw_laplace(digits: Sequence[int], count: int, *, generator: torch.Generator) -> Tensor:

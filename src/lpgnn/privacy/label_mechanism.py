@@ -7,6 +7,7 @@ other is a subclass of ``LabelMechanism`` that also says how to read its reports
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import ClassVar, Self
 
 import torch
@@ -65,6 +66,10 @@ class LabelMechanism(Component, ABC):
         top = p == p.max(dim=1, keepdim=True).values
         return (top * torch.rand(p.shape, dtype=torch.float64, generator=generator)).argmax(1)
 
+    def spent(self) -> Decimal | None:
+        """A proven bound on what a node spends, rounding included; None: there is no proof."""
+        return None
+
     def check_budget(self) -> None:
         """Refuse to run where more than epsilon would be spent, as far as that is known."""
 
@@ -105,6 +110,7 @@ class ClassMechanism(LabelMechanism):
 
     def check_budget(self) -> None:
         table = self.transition()
+        table = table[:, table.amax(0) > 0]  # a report that no label gives costs nothing
         spent = float((table.amax(0) / table.amin(0)).log().max())  # inf where a class is ruled out
         if not spent <= self.epsilon * (1 + 1e-9) + 1e-12:
             allowed = f"must spend no more than y_eps={self.epsilon:g}, but spends {spent:.4g}"

@@ -8,7 +8,8 @@ its budget exactly see ``privacy.grid``.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import ClassVar, Self
 
 import torch
@@ -37,6 +38,8 @@ class FeatureMechanism(Component, ABC):
     kind: ClassVar[str] = "mechanism"
     bound_fields: ClassVar[tuple[str, ...]] = ("epsilon", "num_features")
     form: ClassVar[Form] = "dense"  # how its reports are stored
+    # Whether reports are drawn as floats: the budget then holds as far as these are real numbers.
+    in_floating_point: ClassVar[bool] = False
 
     epsilon: float = math.nan
     num_features: int = 0
@@ -84,6 +87,17 @@ class FeatureMechanism(Component, ABC):
         """The noise's standard deviation half-way between alpha and beta: a public constant."""
         middle = torch.tensor((self.alpha + self.beta) / 2, dtype=torch.float64)
         return math.sqrt(float(self.variance(middle)))
+
+    def spent(self) -> Decimal | None:
+        """A proven bound on what a node spends, rounding included; None: there is no proof."""
+        return None
+
+    def received(self, reports: FeatureReports) -> FeatureReports:
+        """The server's half: what the reports of all nodes say, with the public size of a number.
+
+        It sees nothing but reports, so that it costs no privacy whatever it does.
+        """
+        return replace(reports, magnitude=self.magnitude())
 
     def check_features(self, features: CsrMatrix) -> None:
         """Refuse what has no privacy to speak of: other columns, values outside [alpha, beta]."""
@@ -152,6 +166,8 @@ class AdditiveNoise(FeatureMechanism):
     Its sum in floating point keeps the budget only as far as floats do (Mironov, CCS 2012); the
     mechanisms of ``privacy.grid`` keep it exactly.
     """
+
+    in_floating_point: ClassVar[bool] = True
 
     @abstractmethod
     def noise(self, shape: torch.Size, *, generator: torch.Generator) -> Tensor:

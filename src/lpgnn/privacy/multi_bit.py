@@ -1,12 +1,13 @@
 """The multi-bit mechanism: m sampled features, one noisy bit each."""
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from lpgnn.components import before
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
 from lpgnn.privacy.mechanism import BitMechanism
@@ -17,18 +18,25 @@ from lpgnn.privacy.reports import FeatureReports, Form
 class MultiBit(BitMechanism):
     """The multi-bit mechanism (paper Algorithm 1 and Eq. est): epsilon-LDP.
 
-    ``num_samples`` overrides the optimal m.
+    ``sample_rule`` chooses m: "paper" rounds the optimum of a continuous m down (Prop. optm),
+    "exact" takes the integer with the least variance.  ``num_samples`` overrides both.
     """
 
     name: ClassVar[str] = "mb"
     form: ClassVar[Form] = "sparse"
 
     num_samples: int | None = None
+    sample_rule: Literal["paper", "exact"] = field(default="paper", metadata=before("paper"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.sample_rule not in ("paper", "exact"):
+            raise InputError("sample_rule", self.sample_rule, "must be paper or exact")
         if self.num_samples is None:
             return
+        if self.sample_rule != "paper":
+            allowed = f"must be paper where num_samples={self.num_samples} is given"
+            raise InputError("sample_rule", self.sample_rule, allowed)
         most = self.num_features if self.is_bound else math.inf
         whole = isinstance(self.num_samples, int) and not isinstance(self.num_samples, bool)
         if not whole or not 1 <= self.num_samples <= most:
@@ -37,10 +45,18 @@ class MultiBit(BitMechanism):
 
     @property
     def m(self) -> int:
-        """Paper Prop. optm: m* = max(1, min(d, floor(eps / 2.18)))."""
+        """Paper Prop. optm: m* = max(1, min(d, floor(eps / 2.18))).
+
+        The largest variance, d/m coth(eps / 2m)^2 up to a factor, falls until the continuous
+        optimum and then grows: the best integer is one of the two beside it.
+        """
         if self.num_samples is not None:
             return self.num_samples
-        return max(1, min(self.num_features, math.floor(self.epsilon / 2.18)))
+        rounded = max(1, min(self.num_features, math.floor(self.epsilon / 2.18)))
+        if self.sample_rule == "paper" or rounded == self.num_features:
+            return rounded
+        beside = (rounded, rounded + 1)
+        return min(beside, key=lambda m: 1 / m / math.tanh(self.epsilon / m / 2) ** 2)
 
     def perturb(self, features: CsrMatrix, *, generator: torch.Generator) -> FeatureReports:
         """Algorithm 1 for every node at once, in O(N m): unsampled entries decide nothing."""

@@ -40,7 +40,7 @@ class Cell:
     @cached_property
     def keys(self) -> dict[str, str]:
         """The point's choices in one spelling, the dataset and the label among them."""
-        chosen = {k: canonical(v) for k, v in self.point.keys.items() if k not in _FOLDERS}
+        chosen = {k: canonical(v) for k, v in self.point.keys.items() if k not in FOLDERS}
         label = {"label": str(self.point.label)} if self.point.label else {}
         return chosen | {"dataset": self.dataset} | label
 
@@ -89,7 +89,7 @@ class Cell:
         return {repeat: value for repeat, value in found.items() if math.isfinite(value)}
 
 
-_FOLDERS = ("results_dir", "data_dir")
+FOLDERS = ("results_dir", "data_dir")
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class Source:
     def results(self, name: str) -> Results:
         """Expand an experiment's grid and look up its rows, once."""
         if name not in self._known:
-            folders = zip(_FOLDERS, map(_quoted, (self.results_dir, self.data_dir)), strict=True)
+            folders = zip(FOLDERS, map(_quoted, (self.results_dir, self.data_dir)), strict=True)
             overrides = [f"+experiment={name}", *map("=".join, folders), *self.overrides]
             points = expand(overrides, multirun=True, config_dirs=self.config_dirs)
             cells = [_cell(point, self.store) for point in points]

@@ -21,6 +21,7 @@ from lpgnn.rows.records import at_work as at_work
 from lpgnn.rows.records import records as records
 from lpgnn.rows.schema import COLUMNS as COLUMNS
 from lpgnn.rows.schema import PROVENANCE as PROVENANCE
+from lpgnn.rows.schema import SETTINGS as SETTINGS
 from lpgnn.rows.schema import UNEVALUATED as UNEVALUATED
 from lpgnn.rows.schema import Row as Row
 from lpgnn.rows.schema import format_value as format_value

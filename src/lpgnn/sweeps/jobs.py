@@ -111,7 +111,7 @@ def _compute(path: Path) -> list[Failure]:
         one.device,
         one.kernels,
         1,
-        Measures(one.metrics, one.outputs, store),
+        Measures.of(one, store),
         one.time_limit,
         path.parent,
     )

@@ -20,6 +20,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -35,10 +36,16 @@ from lpgnn.propagation import PreparedGraph
 from lpgnn.rows import RowStore, at_work
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, explain, stack_trace
+from lpgnn.sweeps.gpus import gpus_for, least_used, see_only
 from lpgnn.sweeps.tasks import Execution, Task
 
 # So many workers may die in a row before they are ready, and so long they may take (seconds).
 _DEATHS_AT_START, _START_SECONDS = 3, 600.0
+
+# With these a scheduler announces pre-emption or the end of a job's time.
+_CLUSTER_SIGNALS = [
+    getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)
+]
 
 Report = Callable[[Task, int], None]  # a task, and the run-epochs done in it
 
@@ -92,7 +99,7 @@ class Worker:
         task: Task,
         on_epoch: Callable[[int], None],
         on_stored: Callable[[int], None] | None = None,
-        on_unmeasured: Callable[[Member, InputError], None] | None = None,
+        on_unmeasured: Callable[[Member, InputError | RunError], None] | None = None,
     ) -> None:
         """Train a task's runs.
 
@@ -151,7 +158,7 @@ def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Fai
     failures: list[Failure] = []
     waiting = deque(tasks)
 
-    def on_unmeasured(member: Member, error: InputError) -> None:
+    def on_unmeasured(member: Member, error: InputError | RunError) -> None:
         failures.append(_unmeasured(member, error))
 
     while waiting:
@@ -168,7 +175,7 @@ def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Fai
     return failures
 
 
-def _unmeasured(member: Member, error: InputError) -> Failure:
+def _unmeasured(member: Member, error: InputError | RunError) -> Failure:
     configuration, repeat = member
     return Failure(configuration, error, repeats=(repeat,))
 
@@ -205,10 +212,11 @@ def _context() -> Any:
 class _Process:
     """A worker process, the pipe to it, and what it is doing."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, gpu: str | None) -> None:
         context = _context()
+        self.gpu = gpu
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=_serve, args=(other, execution, os.getpid()))
+        self.process = context.Process(target=_serve, args=(other, execution, gpu, os.getpid()))
         with _blocked_interrupts():
             self.process.start()
         other.close()  # so that the death of the worker ends the pipe
@@ -251,6 +259,7 @@ class _Pool:
         self.suspects: deque[Task] = deque()  # single runs whose worker died
         self.failures: list[Failure] = []
         self.processes: list[_Process] = []
+        self.gpus = gpus_for(execution.device, execution.kernels)
         self.deaths_at_start = 0
 
     def __enter__(self) -> "_Pool":
@@ -293,7 +302,8 @@ class _Pool:
         for one in self.processes[workers:]:  # the last phase wants one worker only
             self._remove(one)
         while len(self.processes) < min(workers, len(self.waiting) + self._busy()):
-            self.processes.append(_Process(self.execution))
+            gpu = least_used(self.gpus, (one.gpu for one in self.processes))
+            self.processes.append(_Process(self.execution, gpu))
         for one in self.processes:
             if self.waiting and one.ready and one.task is None:
                 task = self.waiting.popleft()
@@ -410,12 +420,18 @@ def _blocked_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(connection: Connection, execution: Execution, parent: int) -> None:
+def _serve(connection: Connection, execution: Execution, gpu: str | None, parent: int) -> None:
     """The life of a worker: compute what comes in until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A fork has the parent's handlers.  Ctrl-C and a cluster's signals are the parent's to answer;
+    # a scheduler sends them to all processes of a job.
+    for name in (signal.SIGINT, *_CLUSTER_SIGNALS):
+        signal.signal(name, signal.SIG_IGN)
     for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, signal.SIG_DFL)  # a fork has the parent's handlers
+        signal.signal(name, signal.SIG_DFL)
     _end_with(parent)
+    if gpu is not None:  # the only one that it sees, whatever its number was
+        see_only(gpu)
+        execution = replace(execution, device="cuda")
     worker = Worker(execution)
     try:
         worker.store.check_writable()

@@ -15,6 +15,7 @@ from lpgnn.describe import describe, label
 from lpgnn.engine import Measures
 from lpgnn.errors import InputError, full_errors
 from lpgnn.kernels import Backend
+from lpgnn.loggers import Logger
 from lpgnn.rows import (
     UNEVALUATED,
     Row,
@@ -44,7 +45,7 @@ from lpgnn.sweeps.tasks import (
 # Settings that hold for a whole sweep.
 _SHARED = (
     *("results_dir", "data_dir", "device", "kernels", "selection", "metric", "metrics"),
-    *("save", "force", "time_limit", "workers", "dry_run"),
+    *("save", "logger", "force", "time_limit", "workers", "dry_run"),
 )
 
 
@@ -97,18 +98,18 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
         first.device,
         first.kernels,
         first.workers,
-        Measures(first.metrics, first.outputs, store),
+        Measures.of(first, store),
         first.time_limit,
     )
     for reason, count in outdated_rows(work, store, sources).items():
         print(f"{count} earlier rows no longer count: {reason}")
     datasets = {configuration.dataset.name for configuration, _ in wanted.values()}
     costs = CostModel(row for name in datasets for row in store.stream(name))
-    together = RUNS_ON_CPU
-    if any(repeats for _, repeats in work) and not dry_run:
+    on_gpu = str(first.device).startswith("cuda")
+    if any(repeats for _, repeats in work) and not dry_run and launcher is None:
         # A wrong device is reported before the work, not by each worker.
-        backend = Backend.choose(first.device, first.kernels)
-        together = RUNS_ON_GPU if backend.device.type == "cuda" else RUNS_ON_CPU
+        on_gpu = Backend.choose(first.device, first.kernels).device.type == "cuda"
+    together = RUNS_ON_GPU if on_gpu else RUNS_ON_CPU
     tasks = plan_tasks(work, costs, execution.worker_count(), together)
     if dry_run:
         done = sum(not repeats for _, repeats in work)
@@ -126,6 +127,8 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
     failures = []
     if tasks:
         store.check_writable()
+        if execution.measures.logger is not None:
+            _prepare(execution.measures.logger, store.results_dir)
         failures = _compute(tasks, execution, costs, launcher, wanted)
     elif len(wanted) > 1:
         print(f"nothing to compute: all {len(work)} configurations are done")
@@ -135,6 +138,13 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
     if failures and len(points) == 1 and isinstance(failures[0].error, InputError):
         return 2
     return 1 if stopped or broken else 0
+
+
+def _prepare(logger: Logger, results_dir: Path) -> None:
+    try:
+        logger.prepare(results_dir)
+    except Exception as error:  # of somebody else's package
+        raise InputError("logger", logger.name, f"cannot log: {describe_error(error)}") from error
 
 
 def _compute(

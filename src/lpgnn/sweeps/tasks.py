@@ -14,6 +14,7 @@ from lpgnn.learners import RULES
 from lpgnn.provenance import engine_name
 from lpgnn.rows import RowStore, recorded_source
 from lpgnn.sweeps.costs import CostModel
+from lpgnn.sweeps.gpus import gpus_for
 
 # Beyond so many runs side by side a CPU gains nothing, and rows come later; a GPU does.
 RUNS_ON_CPU, RUNS_ON_GPU = 10, 200
@@ -76,7 +77,7 @@ class Execution:
     results_dir: Path
     device: str = "auto"
     kernels: str = "auto"
-    workers: int | None = None  # None = one per core, 0 = compute in this process
+    workers: int | None = None  # None = one per GPU or core, 0 = compute in this process
     measures: Measures = field(default_factory=Measures)
     time_limit: TimeLimit = "auto"
     record: Path | None = None  # where the sweep is on record, for others to see
@@ -89,6 +90,8 @@ class Execution:
     def worker_count(self) -> int:
         if self.workers is not None:
             return self.workers
+        if gpus := gpus_for(self.device, self.kernels):
+            return len(gpus)
         allowed = getattr(os, "sched_getaffinity", None)  # not on every system
         return len(allowed(0)) if allowed else os.cpu_count() or 1
 
