@@ -15,7 +15,7 @@ Spec = TypeVar("Spec")
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table as an experiment's YAML describes it; see the README."""
+    """A table as an experiment's YAML describes it; see docs/howto/experiment.md."""
 
     name: str
     rows: str | list[str]
@@ -51,7 +51,7 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """A figure as an experiment's YAML describes it; see the README."""
+    """A figure as an experiment's YAML describes it; see docs/howto/experiment.md."""
 
     name: str
     x: str | list[str] = ""

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from lpgnn.paper.readme import BEGIN, END
+from lpgnn.paper.documents import DOCUMENTS, marks
 from lpgnn.report.__main__ import main
 from lpgnn.report.information import renew_information
 from lpgnn.report.page import data_uri
@@ -44,7 +44,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ohd = paper.cell("features", "ohd", "lastfm")
     add_rows(folder, ohd.point.settings, [66.0] * 10, failed=[2])
     renew_information([CORA, AT_ONE], folder)
-    (top / "README.md").write_text(f"above\n{BEGIN}\nold numbers\n{END}\nbelow\n")
+    for name, sections in DOCUMENTS.items():
+        parts = [f"{begin}\nold numbers\n{end}" for begin, end in map(marks, sections)]
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text("\n".join(["above", *parts, "below", ""]))
     assert main([f"results_dir={folder}", "selection=paper"]) == 0
     return folder
 
@@ -73,7 +76,7 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = top / "results"
     (folder / "tables").mkdir(parents=True)
     (folder / "tables" / "learners.md").write_text("old numbers")
-    (top / "README.md").write_text(f"mine, with {BEGIN} only\n")
+    (top / "README.md").write_text(f"mine, with {marks('headline')[0]} only\n")
     ohd = Paper(folder).cell("features", "ohd", "lastfm")
     add_rows(folder, ohd.point.settings, [66.0] * 10)
     assert main([f"results_dir={folder}"]) == 0
@@ -141,35 +144,51 @@ def test_the_page_shows_what_is_missing_and_how_numbers_were_made(results: Path)
     assert "label_mechanism=rr" in text
 
 
-def test_the_readme_beside_the_results_is_renewed_between_its_marks(results: Path) -> None:
-    text = (results.parent / "README.md").read_text(encoding="utf-8")
-    assert text.startswith(f"above\n{BEGIN}\n")
-    assert text.endswith(f"{END}\nbelow\n")
+def document(results: Path, name: str) -> str:
+    return (results.parent / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_beside_the_results_is_renewed_between_its_marks(
+    name: str, results: Path
+) -> None:
+    text = document(results, name)
+    sections = [*DOCUMENTS[name]]
+    assert text.startswith(f"above\n{marks(sections[0])[0]}\n")
+    assert text.endswith(f"{marks(sections[-1])[1]}\nbelow\n")
     assert "old numbers" not in text
-    assert "1 of the 124 cells" in text
+
+
+def test_documents_show_what_is_finished(results: Path) -> None:
+    tables = document(results, "docs/science/results.md")
+    assert "1 of the 124 cells" in tables
     # Of LastFM's Ohd all repeats are done; Cora's three of ten are not shown as ours.
-    assert "66.0 ± 0.0 \\| 66.4 ± 1.6" in text
-    assert "| Cora | 1B | – \\| 45.8 ± 3.3 |" in text
-    assert re.search(r"of \d{3} numbers beyond the paper are computed\.", text)
-    assert "| Cora | MB, as the paper prints it | 68.0 ± 2.9 |" in text
-    assert "(results/figures/value_of_features.png)" in text
+    assert "66.0 ± 0.0 \\| 66.4 ± 1.6" in tables
+    assert "| Cora | 1B | – \\| 45.8 ± 3.3 |" in tables
+    headline = document(results, "README.md")
+    assert "1 of the 124 cells" in headline
+    assert "| private | Cora | 69.3 ± 1.2 | – | – | – |" in headline
+    beyond = document(results, "docs/science/private_features.md")
+    assert re.search(r"of \d{3} numbers beyond the paper are computed\.", beyond)
+    assert "| Cora | MB, as the paper prints it | 68.0 ± 2.9 |" in beyond
+    assert "(../../results/figures/value_of_features.png)" in beyond
 
 
-def test_page_and_readme_say_why_blank_reports_do_as_well(results: Path) -> None:
-    readme = (results.parent / "README.md").read_text(encoding="utf-8")
+def test_page_and_documentation_say_why_blank_reports_do_as_well(results: Path) -> None:
+    beyond = document(results, "docs/science/private_features.md")
     page = (results / "report.html").read_text(encoding="utf-8")
-    for text in (readme, page):
+    for text in (beyond, page):
         assert "Why blank reports do as well" in text
         assert "16 (15) of 2,708 on Cora" in text
-    assert "(results/figures/informative_bits.png)" in readme
+    assert "(../../results/figures/informative_bits.png)" in beyond
     assert data_uri((results / "figures" / "informative_bits.svg").read_bytes()) in page
     # No total budget has all its splits yet.
-    assert "What a total budget is best spent on" not in readme
+    assert "What a total budget is best spent on" not in beyond
 
 
 def test_a_readme_without_the_marks_is_left_alone(sparse: Path) -> None:
     readme = sparse.parent / "README.md"
-    assert readme.read_text() == f"mine, with {BEGIN} only\n"
+    assert readme.read_text() == f"mine, with {marks('headline')[0]} only\n"
     # Nothing beyond the paper: the page says so and shows no empty tables for it.
     page = (sparse / "report.html").read_text(encoding="utf-8")
     assert re.search(r"\b0 of \d{3} numbers beyond the paper are computed\.", page)

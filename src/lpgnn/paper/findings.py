@@ -26,9 +26,9 @@ BEYOND_EXPERIMENTS = (
     "learners",
     "equal_labels",
 )
-_BLANK, _LABELS_ONLY = "Blank (MB)", "Labels only"
+_BLANK, _DROP_ON_BLANK, _LABELS_ONLY = "Blank (MB)", "Drop on blank reports", "Labels only"
 # Whose place blank reports take in the paper's tables.
-_STANDS_FOR = {_BLANK: "mb", "Drop on blank reports": "drop"} | {
+_STANDS_FOR = {_BLANK: "mb", _DROP_ON_BLANK: "drop"} | {
     f"Blank, x_eps={eps}": f"MB, x_eps={eps}" for eps in ("0.01", "0.1", "1")
 }
 
@@ -84,7 +84,7 @@ def starts_to_pay(differences: Mapping[float, Difference | None]) -> str:
 
 
 class Findings:
-    """The counts that the page and the README show, over the tables of the paper and beyond."""
+    """The counts that the page and the documents show, over the tables of the paper and beyond."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -179,6 +179,25 @@ class Findings:
                     unknown = found in (Verdict.MISSING, Verdict.UNFINISHED)
                     verdicts.append(None if unknown else found is Verdict.WITHIN_CIS)
         return Count(tuple(verdicts))
+
+    def headline(self) -> Grid:
+        """At budgets of 1: the paper's method as printed and as computed, and both controls."""
+        settings = {
+            "clean": ("mechanisms", [(row, "1") for row in ("mb", _BLANK, _LABELS_ONLY)]),
+            "private": ("denoising", [("1", c) for c in ("drop", _DROP_ON_BLANK, _LABELS_ONLY)]),
+        }
+        blocks = []
+        for labels, (name, places) in settings.items():
+            rows: list[list[str]] = []
+            for graph in DATASETS:
+                found = [self.tables[name].numbers[graph, row, column] for row, column in places]
+                done = [n.summary if n.cell and n.cell.is_finished else None for n in found]
+                texts = [found[0].printed, *done]
+                own = ["" if rows else labels, dataset(graph).title]
+                rows.append([*own, *(str(text or "–") for text in texts)])
+            blocks.append(rows)
+        columns = ["the paper", "ours", "blank reports", "labels only"]
+        return Grid.of_text(["Labels", "Dataset", *columns], *blocks, labels=2)
 
     def multi_bit(self) -> Grid:
         """For each dataset the MB row as printed, reproduced and conditioned, and both controls."""
