@@ -40,7 +40,11 @@ def test_every_pin_is_within_its_range() -> None:
 
     lines = (ROOT / "scripts" / "constraints.txt").read_text().split()
     pins = {canonicalize_name(n): v for n, _, v in (line.partition("==") for line in lines)}
-    extras = (text for texts in PROJECT["optional-dependencies"].values() for text in texts)
+    # These two want environments of their own: Ray's launcher an older cloudpickle than joblib's.
+    pinned = {
+        k: v for k, v in PROJECT["optional-dependencies"].items() if k not in ("ray", "mlflow")
+    }
+    extras = (text for texts in pinned.values() for text in texts)
     for text in (*PROJECT["dependencies"], *extras):
         wanted = Requirement(text)
         if wanted.name != PROJECT["name"]:
