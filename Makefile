@@ -60,7 +60,7 @@ format: $(READY) ## Reformat the source
 	$(RUN) -m ruff format .
 
 docs: $(DOCS_READY) ## Build the documentation into docs/build/html; warnings and broken links are errors
-	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet docs docs/build/html
+	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir docs/build/doctrees docs docs/build/html
 	$(RUN) scripts/check_site.py docs/build/html
 
 wheel: $(READY) ## Build wheel and sdist into dist/; scripts/try_wheel.sh tries one in an environment of its own
