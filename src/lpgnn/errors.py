@@ -93,7 +93,9 @@ def exit_code(work: Callable[[], int]) -> int:
     except Ended as end:
         if isinstance(end.__cause__, InputError):
             return _refuse(end.__cause__)
-        if end.__cause__ is not None:
+        if isinstance(end.__cause__, BrokenPipeError):
+            _leave_closed_pipe()
+        elif end.__cause__ is not None:
             _say(f"error: {end.__cause__}")
         return end.code
     except KeyboardInterrupt:
@@ -103,9 +105,13 @@ def exit_code(work: Callable[[], int]) -> int:
         _say(f"ended by {signal.Signals(request.number).name}; {_RESUME}")
         return _ENDED_BY_SIGNAL + request.number
     except BrokenPipeError:
-        # The reader has gone, as `| head` does.  Nothing may be written there at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _leave_closed_pipe()
         return 0
+
+
+def _leave_closed_pipe() -> None:
+    """The reader has gone, as `| head` does.  Nothing may be written there at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 @contextlib.contextmanager

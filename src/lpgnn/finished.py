@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lpgnn.config import SELECTIONS, Settings
 from lpgnn.files import make_folder, write_atomically
@@ -203,7 +203,8 @@ def keep_resolved(
             if other != path.parent:  # of other sources
                 shutil.rmtree(other, ignore_errors=True)
         make_folder(path.parent, settings[0].results_path)
-        write_atomically(path, json.dumps([asdict(known) for _, known in runs]))
+        known = [asdict(one) for _, one in runs]
+        write_atomically(path, json.dumps({"known": known, "digest": _digest(known)}))
 
 
 def _is_decided(configuration: "Configuration") -> bool:
@@ -216,17 +217,22 @@ def _is_decided(configuration: "Configuration") -> bool:
 def _load(settings: Sequence[Settings]) -> list[Known] | None:
     """What was kept of the settings; None if there is nothing, or nothing that can be read."""
     path = resolved_path(settings)
+    if path is None:
+        return None
     try:
-        found = [] if path is None else json.loads(path.read_text(encoding="utf-8"))
-        known = [
-            Known(Computation(**one["computation"]), one["label"], one["plan"]) for one in found
-        ]
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["digest"] != _digest(content["known"]):
+            return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    texts = [(*asdict(one.computation).values(), one.label, one.plan) for one in known]
-    if not all(isinstance(text, str | bool) for line in texts for text in line):
-        return None
-    return known if len(known) == len(settings) else None
+    return [
+        Known(Computation(**one["computation"]), one["label"], one["plan"])
+        for one in content["known"]
+    ]
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def resolved_path(settings: Sequence[Settings]) -> Path | None:
@@ -241,8 +247,8 @@ def resolved_path(settings: Sequence[Settings]) -> Path | None:
         sources = _sources()
     except (TypeError, OSError):  # a component or a graph, not its name; or a source is unreadable
         return None
-    digest = hashlib.sha256(content.encode()).hexdigest()[:24]
-    return first.results_path / "local" / "resolved" / sources / f"{digest}.json"
+    name = hashlib.sha256(content.encode()).hexdigest()[:24]
+    return first.results_path / "local" / "resolved" / sources / f"{name}.json"
 
 
 def _content(path: Path) -> str:

@@ -129,7 +129,6 @@ class RowStore:
         self._folder.expire()
         return [one for one in found if one is not None]
 
-
     def seal(self) -> list[Sealed]:
         """Vouch for the tables: give rows that were edited, or are older than checksums, theirs.
 
