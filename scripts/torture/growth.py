@@ -11,7 +11,7 @@ from typing import Any
 
 from lpgnn.config import Configuration, Settings
 from lpgnn.data import BlockModel
-from lpgnn.rows import RowStore, missing_repeats, summarise
+from lpgnn.rows import Requirements, RowStore, summarise
 from lpgnn.rows.reading import csv_line, table_content
 from lpgnn.rows.schema import COLUMNS, as_cells
 from lpgnn.sweeps import CostModel, outdated_rows, plan_tasks
@@ -116,7 +116,7 @@ def _plan(folder: Path) -> None:
     known = sum(1 for _ in store.entries("sbm")) // REPEATS
     first = max(0, known - PLANNED // 2)
     wanted = [_configuration(number) for number in range(first, first + PLANNED)]
-    work = [(one, missing_repeats(one.computation, REPEATS, store)) for one in wanted]
+    work = [(one, Requirements().missing(one.computation, range(REPEATS), store)) for one in wanted]
     outdated_rows(work, store)
     costs = CostModel(store.stream("sbm"))
     tasks = plan_tasks(work, costs, 2)

@@ -124,8 +124,11 @@ def _host() -> str:
 
 
 @contextlib.contextmanager
-def lock(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file.  While another process holds it, report ``waiting for <what>``."""
+def lock(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
+    """Hold a lock file.  While another process holds it, report ``waiting for <what>``.
+
+    patience: seconds to wait before it is reported
+    """
     from filelock import FileLock, Timeout
 
     umask = os.umask(0)
@@ -136,7 +139,7 @@ def lock(path: Path, what: str) -> Iterator[None]:
         mode |= access if wanted & writable else 0
     held = FileLock(path, mode=mode)
     try:
-        held.acquire(timeout=0)
+        held.acquire(timeout=patience, poll_interval=0.01)
     except Timeout:
         _logger.warning("waiting for %s (%s)", what, path)
         held.acquire()

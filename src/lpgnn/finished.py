@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from importlib.metadata import version
@@ -28,6 +28,7 @@ from lpgnn.hyperparameters import TUNED_FILE, conf_dir
 from lpgnn.rows import (
     UNEVALUATED,
     Computation,
+    Requirements,
     Row,
     RowStore,
     Summary,
@@ -35,7 +36,6 @@ from lpgnn.rows import (
     describe_engines,
     engines_of,
     metric_sources,
-    missing_repeats,
     summarise,
 )
 
@@ -84,10 +84,10 @@ def tell_finished(settings: Sequence[Settings]) -> int | None:
         return None
     store = RowStore(first.results_path)
     check_metrics(first.metrics)
-    sources = metric_sources(first.metrics)
+    required = requirements(first)
     wanted = list(most_repeats(zip(known, settings, strict=True)).values())
     for one, asked in wanted:
-        if missing_in(store, one.computation, asked, sources):
+        if required.missing(one.computation, range(asked.repeats), store):
             return None
     if len(wanted) == 1:
         ((one, asked),) = wanted
@@ -106,26 +106,10 @@ def differing(settings: Sequence[Settings]) -> tuple[str, list[str]] | None:
     return None
 
 
-def missing_in(
-    store: RowStore,
-    computation: Computation,
-    asked: Settings,
-    sources: Mapping[str, str],
-    engine: str | None = None,
-) -> tuple[int, ...]:
-    """The repeats that settings ask for and the store does not hold.
-
-    sources: of the metrics; engine: whose rows alone count, None for all
-    """
-    return missing_repeats(
-        computation,
-        asked.repeats,
-        store,
-        metric=asked.metric,
-        sources=sources,
-        save=asked.outputs,
-        force=asked.force is True,
-        engine=engine,
+def requirements(asked: Settings, engine: str | None = None) -> Requirements:
+    """What rows must have for settings.  engine: whose rows alone count, None for all"""
+    return Requirements(
+        asked.metric, metric_sources(asked.metrics), asked.outputs, asked.force is True, engine
     )
 
 
