@@ -133,7 +133,7 @@ def lock(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
 
     umask = os.umask(0)
     os.umask(umask)
-    mode = 0o666 & ~umask
+    mode = 0o666 & ~umask | 0o600  # its owner must get in, whatever umask a plug-in has left
     wanted = path.parent.stat().st_mode
     for writable, access in _SHARED:
         mode |= access if wanted & writable else 0
