@@ -13,3 +13,4 @@ from lpgnn.learners.learner import Server as Server
 from lpgnn.learners.network import NetworkLearner as NetworkLearner
 from lpgnn.learners.residual import Residual as Residual
 from lpgnn.learners.selection import RULES as RULES
+from lpgnn.learners.two_round import TwoRoundLearner as TwoRoundLearner
