@@ -282,9 +282,7 @@ def run_of(
 
 def server_of(configuration: Configuration, prepared: PreparedGraph) -> Server:
     c = configuration
-    return Server(
-        prepared, c.filter, c.backbone, c.max_epochs, c.hidden_dim, protocol=c.protocol
-    )
+    return Server(prepared, c.filter, c.backbone, c.max_epochs, c.hidden_dim, protocol=c.protocol)
 
 
 def probabilities_of(

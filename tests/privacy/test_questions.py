@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from learners.block_graph import collected
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
 from lpgnn.privacy import Respondents, Round, ScoreQuestion, TwoRound, VectorQuestion
 from lpgnn.privacy.questions import most_cells, unit_vectors
-from learners.block_graph import collected
 
 from .pvalues import ALPHA, counts_p_value, mean_p_value, seeded
 

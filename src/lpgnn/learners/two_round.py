@@ -34,6 +34,7 @@ from lpgnn.privacy import FeatureReports, ScoreQuestion, TwoRound, VectorQuestio
 from lpgnn.propagation import Aggregator, Operator
 
 _FOLDS = 3
+_CLEARLY = 2.0  # as much information
 # Sizes of a true effect that a coordinate may have, in variances of its noise.
 _EFFECTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 # What tables of answers are worth before any answer has come: this many answers.
@@ -152,16 +153,16 @@ class Lesson:
 
 
 def learn_directions(run: Run, targets: dict[str, Tensor], neighbours: Neighbours) -> Lesson:
-    """From the vectors of round one: directions that tell the nodes' own classes, or their
-    neighbours', whichever an answer says more about."""
+    """Directions that tell the nodes' own classes, or their neighbours'.
+
+    The latter only where an answer says clearly more about them: estimates of both are noisy.
+    """
     vectors = Vectors.of(run)
     reach = 1 / neighbours.degrees.clamp(min=1)[vectors.nodes].double()  # one of deg neighbours
     weights = {"own": 1.0, "neighbours": float(reach.mean())}
-    lessons = [
-        _lesson(name, vectors, {k: t[:, vectors.nodes] for k, t in targets.items()}, weights)
-        for name in targets
-    ]
-    return max(lessons, key=lambda lesson: lesson.information)
+    known = {name: target[:, vectors.nodes] for name, target in targets.items()}
+    own, other = (_lesson(name, vectors, known, weights) for name in ("own", "neighbours"))
+    return other if other.information > _CLEARLY * own.information else own
 
 
 @dataclass(frozen=True)

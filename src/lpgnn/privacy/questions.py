@@ -49,7 +49,7 @@ class Question(ABC):
 
 @dataclass(frozen=True)
 class VectorQuestion(Question):
-    """"What is your vector?", answered by PrivUnit."""
+    """ "What is your vector?", answered by PrivUnit."""
 
     num_features: int
 
@@ -67,7 +67,7 @@ class VectorQuestion(Question):
 
 @dataclass(frozen=True, eq=False)
 class ScoreQuestion(Question):
-    """"In which of k cells lies your score?", answered by k-ary randomized response.
+    """ "In which of k cells lies your score?", answered by k-ary randomized response.
 
     The score of a node with the pair of classes (a, b) is <w_a - w_b, z>; the cells are cut at the
     thresholds of its pair, which rise.

@@ -17,9 +17,7 @@ class Respondents:
     answers, and no attribute leads to them.
     """
 
-    def __init__(
-        self, features: CsrMatrix, epsilon: float, *, generator: torch.Generator
-    ) -> None:
+    def __init__(self, features: CsrMatrix, epsilon: float, *, generator: torch.Generator) -> None:
         z = unit_vectors(features)
         self.epsilon = epsilon
         self.num_features = features.shape[1]
