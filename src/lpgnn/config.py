@@ -229,10 +229,9 @@ class Settings:
         seeds: dict[str, Any] = {"split": self.split, "seed": self.seed}
         protocol: Any = self.component("protocol")
         if protocol.asks != learner.asks:
-            suits = (
-                "a learner that asks, such as two_round" if protocol.asks else "another protocol"
-            )
-            raise InputError("protocol", protocol.name, f"learner={learner.name} needs {suits}")
+            wanted = "a learner that asks: two_round" if protocol.asks else "protocol=two_round"
+            allowed = f"learner={learner.name} does not go with it: needs {wanted}"
+            raise InputError("protocol", protocol.name, allowed)
         if protocol.asks:
             return self._asking(dataset, facts, learner, feature, protocol)
         if not learner.uses_network:  # labels and the graph are all it looks at
@@ -286,9 +285,8 @@ class Settings:
         if self.reports is not None:
             raise InputError("protocol", protocol.name, "reports=FILE was collected in one round")
         if not feature.spends_budget:
-            raise InputError(
-                "feature", feature.name, f"protocol={protocol.name} asks for raw or blank"
-            )
+            allowed = f"protocol={protocol.name} asks for raw or blank"
+            raise InputError("feature", feature.name, allowed)
         x_eps, y_eps = float(self.x_eps), float(self.y_eps)
         if math.isinf(x_eps):
             raise InputError("x_eps", self.x_eps, f"must be finite with protocol={protocol.name}")

@@ -155,7 +155,7 @@ def test_a_node_cannot_be_asked_twice() -> None:
     assert users.may_answer.all()
     users.ask(torch.tensor([0, 4]), VectorQuestion(2))
     assert users.may_answer.tolist() == [False, True, True, True, False, True]
-    with pytest.raises(InputError, match="nodes=4.*spent its x_eps"):
+    with pytest.raises(InputError, match=r"nodes=4.*spent its x_eps"):
         users.ask(torch.tensor([1, 4]), one_cut(2, 0.0))
     with pytest.raises(InputError, match="a node twice"):
         users.ask(torch.tensor([1, 1]), one_cut(2, 0.0))
@@ -198,7 +198,8 @@ def test_a_collection_refuses_a_node_that_was_asked_in_two_rounds() -> None:
     second = Round(torch.tensor([3]), VectorQuestion(18), torch.zeros(1, dtype=torch.int64))
     before = collected(feature=None, mechanism=None)
     grown = before.with_round(first)
-    assert before.rounds == () and grown.rounds == (first,)
+    assert before.rounds == ()
+    assert grown.rounds == (first,)
     with pytest.raises(InputError, match="rounds=a node asked twice"):
         grown.with_round(second)
 

@@ -177,7 +177,8 @@ class Vectors:
     @classmethod
     def of(cls, run: Run) -> "Vectors":
         asked = run.collected.rounds[0]
-        assert isinstance(asked.answers, FeatureReports) and isinstance(asked.answers.sent, Tensor)
+        assert isinstance(asked.answers, FeatureReports)
+        assert isinstance(asked.answers.sent, Tensor)
         mechanism = asked.question.mechanism(run.collected.x_eps)
         along = mechanism.gamma() * mechanism.mean()
         return cls(asked.nodes, asked.answers.sent, asked.answers.scale, along)

@@ -102,9 +102,9 @@ class Round:
 class Collected:
     """The privacy boundary: everything the server holds, and nothing else.
 
-    The topology, the perturbed reports, the answers of any rounds, and public numbers.  No clean feature, no clean label (but
-    for budgets of inf), nothing about the labels of unlabelled nodes, and no tensor shared with
-    the clean graph.
+    The topology, the perturbed reports, the answers of any rounds, and public numbers.  No clean
+    feature, no clean label (but for budgets of inf), nothing about the labels of unlabelled nodes,
+    and no tensor shared with the clean graph.
     """
 
     topology: Topology
