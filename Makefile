@@ -2,8 +2,11 @@
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 VENV ?= .venv
 RUN = $(VENV)/bin/python
+# A file's tests share fixtures, so they stay together; the slow files go first.
+TEST = $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 DATA_DIR ?= data
 READY = $(VENV)/.installed
+DOCS_READY = $(VENV)/.installed-docs
 
 RESULTS_DIR ?= results
 
@@ -16,7 +19,7 @@ BEYOND = conditioned_mechanisms,conditioned_features,conditioned_denoising,learn
 SEARCH = dataset=lastfm feature=blank filter.conditioning=node x_eps=1 weight_decay=0.01,0.001,0.0001 dropout=0.25,0.5,0.75 filter.steps=2,4,8,16
 PLACES = data_dir=$(DATA_DIR) results_dir=$(RESULTS_DIR)
 
-.PHONY: help setup run test lint format bench bench-scale reproduce-paper beyond-paper information report audit real-users torture cluster-test clean tune-beyond
+.PHONY: help setup run test test-fast test-published lint format docs wheel bench bench-scale reproduce-paper beyond-paper information report audit real-users torture cluster-test clean tune-beyond
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -29,6 +32,10 @@ $(READY): pyproject.toml scripts/constraints.txt
 	$(RUN) -m pip install --quiet -c scripts/constraints.txt -e '.[dev]'
 	@touch $(READY)
 
+$(DOCS_READY): $(READY)
+	$(RUN) -m pip install --quiet -c scripts/constraints.txt -e '.[docs]'
+	@touch $(DOCS_READY)
+
 setup: $(READY) ## Make the virtual environment
 
 run: $(READY) ## Train on the embedded graph: a first private result
@@ -40,11 +47,25 @@ lint: $(READY) ## Check style and types
 	$(RUN) -m mypy
 
 test: lint ## Check style and types, run all tests
-	$(RUN) -m pytest -n 2
+	$(TEST)
+
+test-fast: $(READY) ## Run the tests that are not marked slow: no reports, no sweeps in other processes
+	$(TEST) -m "not slow"
+
+test-published: $(READY) ## Compare what is known of the published graphs with their files in DATA_DIR
+	$(RUN) -m pytest -m published --data-dir $(DATA_DIR)
 
 format: $(READY) ## Reformat the source
 	$(RUN) -m ruff check --fix .
 	$(RUN) -m ruff format .
+
+docs: $(DOCS_READY) ## Build the documentation into docs/build/html; warnings and broken links are errors
+	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet docs docs/build/html
+	$(RUN) scripts/check_site.py docs/build/html
+
+wheel: $(READY) ## Build wheel and sdist into dist/; scripts/try_wheel.sh tries one in an environment of its own
+	rm -rf dist
+	$(RUN) -m build --quiet
 
 bench: $(READY) ## Measure against the plain dense torch-geometric pipeline, in one run
 	$(RUN) -m lpgnn.bench speed $(PLACES)
@@ -89,5 +110,5 @@ cluster-test: $(READY) ## Run a sweep with every launcher and on a real SLURM, k
 	$(RUN) scripts/cluster_test.py
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) docs/build docs/reference/generated .mypy_cache .ruff_cache .pytest_cache
 	find src tests -name __pycache__ -prune -exec rm -rf {} +

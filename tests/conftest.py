@@ -1,7 +1,13 @@
-"""What all tests share: one thread, and arithmetic as the next test expects it."""
+"""What all tests share: one thread, arithmetic as the next test expects it, and real files.
+
+The tests need nothing from outside the checkout.  ``--data-dir`` names a folder with the published
+graphs' files and adds the tests marked ``published``, which compare our facts with those files.
+"""
 
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +15,56 @@ import torch
 # The identity of a run on one of torch-geometric's networks imports it, and its first import warns:
 # whichever test came first would fail.
 import models.pyg  # noqa: F401
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--data-dir", type=Path, help="add the tests on the published graphs' files")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("data_dir") is None:
+        left_out = [item for item in items if item.get_closest_marker("published")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("published")]
+    # Files with slow tests go first: begun last, one of them would keep the other workers waiting.
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture(scope="session")
+def published_data(request: pytest.FixtureRequest) -> Path:
+    """The folder with the published graphs' files, for tests marked ``published``."""
+    folder: Path = request.config.getoption("data_dir")
+    return folder.resolve()
+
+
+Imports = Callable[[Path], None]
+
+
+def _forget(folder: Path) -> None:
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(f"{folder}/"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def import_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Imports]:
+    """Lets a folder's modules be imported as they stand there now, as a new process would.
+
+    A process costs two seconds of imports; in this one nothing of the modules stays behind.
+    """
+    # An edit in the same second, of the same length, goes unseen beside a .pyc.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    folders: list[Path] = []
+
+    def import_anew(folder: Path) -> None:
+        monkeypatch.syspath_prepend(folder)
+        folders.append(folder)
+        _forget(folder)
+
+    yield import_anew
+    for folder in folders:
+        _forget(folder)
 
 
 @pytest.fixture(autouse=True)

@@ -2,16 +2,21 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
 from lpgnn.errors import RunError
+from lpgnn.hyperparameters import conf_dir
 from lpgnn.rows import RowStore, SweepRecord, Wanted
 from lpgnn.run import main
 from lpgnn.status import main as status
@@ -102,7 +107,7 @@ def test_a_folder_of_ones_own(
     (row,) = RowStore(tmp_path / "results").read("sbm")
     assert json.loads(row["options"])["mechanism.num_samples"] == 4
     assert main(["-m", "dataset=tiny", "mechanism=glob([mb,F*])", *where, "--dry-run"]) == 0
-    assert "2 configurations, 1 done, 1 to do" not in capsys.readouterr().err
+    assert "2 configurations, 1 done, 1 to do" in capsys.readouterr().out
 
 
 def test_hydra_leaves_no_folder_behind_unless_asked(
@@ -136,6 +141,8 @@ def test_what_is_no_grid_may_belong_to_one_choice_only(
         (["hydra.nothing=1"], "error: hydra.nothing=1: not understood"),
         (["--workers"], "error: --workers=: needs a value"),
         (["~nothing"], "error: nothing="),
+        (["~x_eps"], "error: x_eps=None: every run has this setting: give it a value instead"),
+        (["-m", "~mechanism", "x_eps=1,2"], "error: mechanism=None: every run has this setting"),
     ],
     ids=lambda value: str(value),
 )
@@ -147,6 +154,13 @@ def test_bad_input_is_one_line(
     assert error.startswith(message)
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_values_of_flags_are_no_overrides(capsys: pytest.CaptureFixture[str]) -> None:
+    """Hydra shows its own part alone, without what it refers to."""
+    assert main(["--cfg", "hydra", "--resolve"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --cfg=hydra: not understood: Interpolation key")
 
 
 def test_everything_is_shown_on_demand(
@@ -178,18 +192,19 @@ def test_the_shell_completes_verbs_and_choices(
     assert capsys.readouterr().out.rstrip().endswith("-F hydra_bash_completion lpgnn")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("hydra_plugins.hydra_joblib_launcher") is None, reason="no joblib")
 def test_a_launcher_gives_the_rows_of_the_pool(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    grid = ("-m", "x_eps=0.5,2", "mechanism=mb,lp")
+    grid = ("-m", "x_eps=0.5", "mechanism=mb,lp")
     assert run(f"results_dir={tmp_path / 'pool'}", *grid) == 0
     launcher = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=1")
     assert run(f"results_dir={tmp_path / 'joblib'}", *grid, *launcher) == 0
     assert "for joblib" in capsys.readouterr().out
     assert stored_science(tmp_path / "joblib") == stored_science(tmp_path / "pool")
-    assert len(stored_science(tmp_path / "pool")) == 8
+    assert len(stored_science(tmp_path / "pool")) == 4
     assert list((tmp_path / "joblib" / "local" / "sweeps").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["joblib", "pool"]
 
@@ -225,6 +240,65 @@ def test_a_job_on_another_installation_computes_nothing(tmp_path: Path) -> None:
     assert isinstance(failure.error, RunError)
     assert "other sources or another graph on this node" in str(failure.error)
     assert RowStore(tmp_path).read("sbm") == []
+
+
+def test_a_job_that_is_terminated_keeps_its_rows_and_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGTERM, as scancel or a scheduler that needs the node sends it."""
+    from lpgnn.sweeps import jobs
+
+    path, task = job(tmp_path)
+    run_tasks = vars(jobs)["run_tasks"]
+
+    def terminated(tasks, execution, **options):  # type: ignore[no-untyped-def]
+        ((configuration, _),) = tasks[0].parts
+        run_tasks([Task(((configuration, (0,)),))], replace(execution, workers=0), **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("was not ended")
+
+    monkeypatch.setattr(jobs, "run_tasks", terminated)
+    compute_job(path)
+    (failure,) = failures_of(path.parent, [task])
+    assert str(failure.error) == "its job was ended by a signal"
+    assert [row["repeat"] for row in RowStore(tmp_path).read("sbm")] == ["0"]
+    monkeypatch.setattr(jobs, "run_tasks", run_tasks)
+    compute_job(path)
+    assert failures_of(path.parent, [task]) == []
+    assert [row["repeat"] for row in RowStore(tmp_path).read("sbm")] == ["0", "1"]
+
+
+@pytest.mark.skipif(
+    find_spec("hydra_plugins.hydra_submitit_launcher") is None, reason="no submitit"
+)
+def test_the_launcher_for_gpu_nodes_resolves() -> None:
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    words = ["hydra/launcher=slurm_gpu", "hydra.launcher.partition=gpu", "hydra.job.name=run"]
+    with initialize_config_dir(str(conf_dir().resolve()), version_base="1.3"):
+        config = compose("config", words, return_hydra_config=True)
+        shown: Any = OmegaConf.to_container(config.hydra.launcher, resolve=True)
+    assert shown["_target_"].endswith("submitit_launcher.SlurmLauncher")
+    expected = {"gpus_per_node": 1, "cpus_per_task": 4, "partition": "gpu", "max_num_timeout": 10}
+    assert {key: shown[key] for key in expected} == expected
+
+
+def test_a_login_node_needs_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the nodes that compute have the device; many runs go into each of their tasks."""
+    from lpgnn.composition import expand
+    from lpgnn.sweeps.session import Launcher, run_points
+
+    sent: list[Sequence[Sequence[str]]] = []
+    grid = ("x_eps=0.5,1,2,3", "y_eps=1,2", "filter.steps=2", "learner.steps=2", "dropout=0.5")
+    points = expand(
+        [*SMALL, f"results_dir={tmp_path}", "workers=1", "device=cuda", *grid], multirun=True
+    )
+    assert run_points(points, Launcher("slurm_gpu", tmp_path / "sweep", sent.append)) == 1
+    assert [len(jobs) for jobs in sent] == [1]  # 16 runs; a CPU takes ten together
+    assert "its job was lost" in capsys.readouterr().err
 
 
 def test_status_counts_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,6 +339,7 @@ print("LOADED", code, *sorted({{"torch", "numba", "pandas"}} & set(sys.modules))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "words", "code"),
     [

@@ -11,15 +11,18 @@ import lpgnn
 PACKAGE = Path(lpgnn.__file__).parent
 
 # The line of stations; a module imports only from stations before its own.
-FOUNDATIONS = ("errors", "files", "components", "randomness", "kernels", "client")
+FOUNDATIONS = (
+    *("errors", "files", "children", "archive", "components", "randomness", "kernels", "client"),
+)
 STATIONS = (
-    *("data", "privacy", "propagation", "models", "learners", "rows", "hyperparameters"),
-    *("config", "composition", "provenance", "engine", "describe", "sweeps", "report", "paper"),
+    *("data", "privacy", "propagation", "models", "learners", "rows", "loggers", "hyperparameters"),
+    *("config", "shown", "composition", "finished", "provenance", "engine", "describe", "sweeps"),
+    *("report", "paper"),
 )
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (
-    *("__main__", "application", "run", "predict", "status", "tune", "bench", "compact"),
-    *("information", "simulate", "collect", "audit", "report.__main__"),
+    *("__main__", "application", "commands", "run", "predict", "status", "tune", "bench"),
+    *("benchmark", "compact", "information", "simulate", "collect", "audit", "report.__main__"),
 )
 
 HEAVY = {"torch_geometric", "scipy", "pandas", "matplotlib", "sklearn", "pooch"}
@@ -132,7 +135,7 @@ def test_nothing_but_the_report_command_knows_the_paper() -> None:
 
 def test_rows_are_read_and_described_without_torch() -> None:
     for name in MODULES:
-        if station_of(name) in ("rows", "errors", "components"):
+        if station_of(name) in ("rows", "errors", "components", "config", "finished"):
             assert "torch" not in packages_of(name, at_top=True), name
 
 
@@ -173,18 +176,22 @@ def modules_after(script: str) -> set[str]:
     return set(done.stdout.rpartition("MODULES ")[2].split())
 
 
+@pytest.mark.slow
 def test_a_training_run_starts_without_heavy_packages_and_needs_no_hydra() -> None:
     """The same for what other packages import, as it is, in a fresh process."""
     modules = modules_after(
+        "from pathlib import Path\n"
         "import lpgnn.run, lpgnn.tune\n"
         "from lpgnn.config import Settings\n"
+        "from lpgnn.data import BlockModel\n"
+        "BlockModel().load(Path('absent'))\n"
         "Settings(dataset='cora').resolve()"
     )
     loaded = {name.split(".")[0] for name in modules}
     assert "torch" in loaded
     # numba asks scipy for its version; what takes time are its parts.
     assert not {f"scipy.{part}" for part in ("sparse", "linalg", "special", "optimize")} & modules
-    assert not loaded & (HEAVY - {"scipy"} | HYDRA)
+    assert not loaded & (HEAVY - {"scipy"} | HYDRA | {"requests"})
 
 
 def test_the_privacy_boundary_is_kept_by_imports() -> None:

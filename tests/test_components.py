@@ -56,7 +56,8 @@ def test_options_are_the_fields_but_those_bound_by_the_run() -> None:
     expected = {"litres": 1.5, "cups": 6, "whistles": True, "colour": None}
     assert kettle.options() == expected
     assert list(kettle.options()) == list(expected)  # in the order of the fields
-    assert MultiBit(1.0, 7).options() == {"alpha": 0.0, "beta": 1.0, "num_samples": None}
+    bounds = {"alpha": 0.0, "beta": 1.0}
+    assert MultiBit(1.0, 7).options() == {**bounds, "num_samples": None, "sample_rule": "paper"}
     assert RandomizedResponse(1.0, 3).options() == {}
 
 

@@ -395,8 +395,12 @@ def test_folders_may_have_spaces_and_tildes(override: str, expected: Path) -> No
         ("x_eps=1,2", "x_eps", "-m"),
         ("dataset=cora,pubmed", "dataset", "-m"),
         ("dataset=karate", "dataset", "actor, chameleon, citeseer, cora, custom"),
-        ("mechanism=gauss", "mechanism", "1b, ag, custom, lp, mb"),
-        ("label_mechanism=lp", "label_mechanism", "custom, rr"),
+        (
+            "mechanism=gauss",
+            "mechanism",
+            "1b, ag, custom, duchi, grr_fs, hm, lp, mb, pm, privunit, sw",
+        ),
+        ("label_mechanism=lp", "label_mechanism", "custom, laplace_onehot, rr, rr_prior, ss"),
         ("filter=ppr", "filter", "conditioned, custom, kprop"),
         ("backbone=gin", "backbone", "custom, gat, gcn, pyg, sage"),
         ("learner=propagation", "learner", "label_propagation"),
@@ -445,11 +449,53 @@ def test_what_is_no_override_is_refused_by_name(override: str, setting: str) -> 
 
 
 @pytest.mark.parametrize("multirun", [False, True])
-def test_a_removed_setting_is_the_default(multirun: bool) -> None:
-    (point,) = expand(["~x_eps", "~metrics.macro_f1"], multirun=multirun)
-    assert point.settings.x_eps == 1.0
+def test_a_removed_option_is_gone_and_settings_cannot_be_removed(multirun: bool) -> None:
+    (point,) = expand(["~filter.steps", "~metrics.macro_f1"], multirun=multirun)
+    assert "steps" not in vars(point.settings)["filter"]
     assert set(point.settings.metrics) == {"acc", "balanced_acc"}
+    for setting in ("x_eps", "mechanism", "seed"):
+        error = bad_input(f"~{setting}", multirun=multirun)
+        assert error.setting == setting
+        assert "give it a value instead of taking it out" in error.allowed
     assert bad_input("~nothing").setting == "nothing"
+
+
+def test_a_glob_leaves_out_what_wants_a_class_or_a_folder() -> None:
+    points = expand(["dataset=glob(*)"], multirun=True)
+    empty = {"custom", "files", "pyg"}
+    expected = [name for name in component_names("dataset") if name not in empty]
+    assert [point.keys["dataset"] for point in points] == expected
+    assert {"cora", "sbm", "tolokers"} < set(expected)
+
+
+@pytest.mark.parametrize(
+    ("shown", "message"),
+    [
+        ("tables: {t: {rows: x_eps, columns: mechansim}}", "tables.t=mechansim: no point of the"),
+        ("tables: {t: {rows: x_eps, colums: y_eps}}", "tables.t.colums=y_eps: unknown option"),
+        ("figures: {f: {x: x_eps, seris: y_eps}}", "figures.f.seris=y_eps: unknown option"),
+        (
+            "figures: {f: {strips: [{x: x_eps}, {x: steps}]}}",
+            "figures.f=steps: no point of the grid has this key; known: dataset, seed, x_eps, y",
+        ),
+        ("figures: {f: {x: x_eps, where: {backbone: gcn}}}", "figures.f=backbone: no point of"),
+    ],
+)
+def test_what_an_experiment_shows_is_checked_before_it_runs(
+    shown: str, message: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "experiment"
+    folder.mkdir()
+    grid = 'grid: [{x_eps: "1,2", y_eps: 1}]'
+    (folder / "mine.yaml").write_text(f"# @package _global_\n{grid}\n{shown}\n")
+    words = ["experiment=mine", "seed=3", f"results_dir={tmp_path}"]
+    assert message in str(bad_input(*words, folder=tmp_path))
+    # A key may come from the command line.
+    if "mechansim" in shown:
+        (folder / "mine.yaml").write_text(
+            f"# @package _global_\n{grid}\n{shown.replace('mechansim', 'mechanism')}\n"
+        )
+        assert len(expand([*words, "mechanism=mb,lp"], config_dirs=[tmp_path])) == 4
 
 
 def test_ranges_and_globs_are_grids_and_intervals_are_not() -> None:

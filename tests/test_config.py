@@ -201,7 +201,12 @@ OTHER_VALUES: dict[str, Any] = {
     **{"num_nodes": 301, "average_degree": 4.5, "num_classes": 5, "num_features": 91},
     **{"homophily": 0.5, "features_per_node": 9.0, "feature_signal": 0.3, "seed": 7},
     **{"degree_exponent": 2.5, "alpha": -0.5, "beta": 1.5, "delta": 1e-3, "num_samples": 2},
+    **{"sample_rule": "exact", "norm_bound": 2.5, "estimate": "em", "subset_size": 2},
+    **{"prior": (0.4, 0.3, 0.2, 0.1), "pilot_share": 0.5},
     **{"steps": 3, "aggregator": "mean", "conditioning": "scale", "heads": 2, "smooth": 40},
+    **{"mu": 0.5, "theta": (0.0, 1.0), "q": 0.5, "log_zero": -9.0, "weight": 1.0},
+    **{"momentum": 0.9, "clusters": 4, "threshold": 0.9, "consistency": 0.2},
+    **{"down_weight": 0.2, "ramp": 50},
     **{
         "refit": True,
         "split": "own",
@@ -224,6 +229,8 @@ def other_value(options: dict[str, Any], option: str) -> Any:
         return "one" if options["combine"] == "stack" else "stack"
     if option == "labels":
         return "train" if options["labels"] == "train+val" else "train+val"
+    if option == "alpha" and options["alpha"]:  # a weight or a probability, not the end of a range
+        return options["alpha"] / 2
     return OTHER_VALUES[option]
 
 
@@ -439,7 +446,7 @@ SIMULATED = "(simulated: not cryptographic randomness)"
 def test_a_part_without_privacy_makes_the_budget_unbounded(
     settings: dict[str, Any], budget: str
 ) -> None:
-    assert f" total budget  {budget}\n" in describe(small(**settings), done=0, repeats=1)
+    assert f" total budget  {budget}\n" in describe(small(**settings))
 
 
 def test_labels_name_the_class_behind_a_target() -> None:
@@ -451,10 +458,9 @@ def test_labels_name_the_class_behind_a_target() -> None:
         "sbm PlainSage (width=3) rounded (size=2.0) x_eps=1 rr y_eps=1 kprop (steps=2) "
         "drop (steps=8)"
     )
-    plan = describe(own, done=1, repeats=2)
+    plan = describe(own)
     assert "PlainSage (width=3), hidden 16" in plan
     assert "rounded at x_eps = 1 (size = 2)" in plan
-    assert "1 of 2 repeats done" in plan
     assert own.backbone == PlainSage(width=3)
     assert own.mechanism == RoundedNoise(size=2.0)
     assert (own.columns()["backbone"], own.columns()["mechanism"]) == ("PlainSage", "rounded")
@@ -737,7 +743,11 @@ def test_every_committed_row_has_the_identity_of_its_columns(dataset: str, tmp_p
         assert configuration.identity == stored
         recorded, now = (json.loads(one["options"]) for one in (row, configuration.columns()))
         # Options that were added since do what was done without them.
-        later = {"learner.refit": False, "learner.labels": "train+val"}
+        later = {
+            "learner.refit": False,
+            "learner.labels": "train+val",
+            "mechanism.sample_rule": "paper",
+        }
         assert now == {key: later[key] for key in now.keys() - recorded.keys()} | recorded
 
 

@@ -22,7 +22,6 @@ from lpgnn.data.sparse import CsrMatrix
 from lpgnn.engine import (
     Measures,
     collect_repeat,
-    output_files,
     run_members,
     run_repeats,
     split_of,
@@ -36,7 +35,7 @@ from lpgnn.models import TorchModule
 from lpgnn.privacy import Collected, FeatureReports, MultiBit
 from lpgnn.propagation import KProp, PreparedGraph, filters
 from lpgnn.propagation.reorder import cache_order
-from lpgnn.rows import PROVENANCE, RowStore
+from lpgnn.rows import PROVENANCE, RowStore, output_files
 from propagation.graphs import adjacency, dense_gcn, dense_mean
 from small_run import SMALL_GRAPH, RoundedNoise, always_seven, ring, science, small, two_cliques
 

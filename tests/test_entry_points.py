@@ -118,3 +118,14 @@ def test_every_verb_is_a_module_with_a_main(capsys: pytest.CaptureFixture[str]) 
     assert main(["jump"]) == 2
     assert "error: verb=jump: must be one of run, predict, tune" in capsys.readouterr().err
     assert main([]) == 2
+
+
+def test_modules_beside_are_found_as_by_python_m(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path])
+    for _ in range(2):
+        assert main(["--help"]) == 0
+    assert sys.path.count(str(tmp_path)) == 1
+    assert sys.path[0] == str(tmp_path)

@@ -1,3 +1,4 @@
+import csv
 import math
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from lpgnn.errors import InputError
 from lpgnn.hyperparameters import HyperparameterTable, conf_dir, load_table
 
 INF = math.inf
-PUBLISHED = Path(__file__).parents[1] / ".." / "shared" / "reference" / "tuned.md"
+PUBLISHED = Path(__file__).with_name("published")
 GRAPHS = ("cora", "pubmed", "facebook", "lastfm")
 
 
@@ -29,60 +30,35 @@ def number(text: str) -> float:
     return INF if text == "inf" else float(text)
 
 
-def published_tables() -> tuple[dict[Any, list[float]], dict[Any, list[int]]]:
-    """The authors' values: (feature, x kind, y kind, graph) and (graph, x_eps, y_eps) -> values."""
-    training: dict[Any, list[float]] = {}
-    steps: dict[Any, list[int]] = {}
-    graph = ""
-    header: list[str] = []
-    for line in PUBLISHED.read_text().splitlines():
-        if line.startswith("###"):
-            graph = line.strip("# ").lower()
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("|") or set(line) <= set("|-"):
-            continue
-        if cells[0] in ("eps_x", "feature"):
-            header = cells
-        elif header[0] == "feature" or header[1] == "eps_y":
-            feature, x = (cells[0], "inf") if header[0] == "feature" else ("raw", cells[0])
-            for name, values in zip(GRAPHS, cells[2:], strict=True):
-                training[feature, x, cells[1], name] = [float(v) for v in values.split("/")]
-        else:
-            for y_eps, pair in zip(header[1:], cells[1:], strict=True):
-                steps[graph, number(cells[0]), number(y_eps)] = [int(k) for k in pair.split(",")]
-    return training, steps
+def published(name: str) -> list[dict[str, str]]:
+    """A table of the values that the paper's authors published with their program."""
+    with (PUBLISHED / name).open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
-needs_published = pytest.mark.skipif(
-    not PUBLISHED.is_file(), reason="the authors' table is not beside the checkout"
-)
-
-
-@needs_published
 def test_training_values_are_the_published_ones() -> None:
-    training, _ = published_tables()
-    assert len(training) == (4 + 6) * len(GRAPHS)
+    rows = published("training.csv")
+    assert len(rows) == (4 + 6) * len(GRAPHS)
     table = load_table("paper")
     eps = {"fin": 1.0, "inf": INF}
-    for (feature, x, y, graph), expected in training.items():
-        found = entry(table, graph, feature, eps[x], eps[y])
-        values = [found["learning_rate"], found["weight_decay"], found["dropout"]]
-        assert values == expected, (feature, x, y, graph)
+    for row in rows:
+        found = entry(table, row["graph"], row["feature"], eps[row["x_eps"]], eps[row["y_eps"]])
+        for name in ("learning_rate", "weight_decay", "dropout"):
+            assert found[name] == float(row[name]), (name, row)
 
 
-@needs_published
 def test_steps_are_the_published_ones() -> None:
-    _, steps = published_tables()
-    assert len(steps) == len(GRAPHS) * 6 * 5
+    rows = published("steps.csv")
+    assert len(rows) == len(GRAPHS) * 6 * 5
     table = load_table("paper")
-    for (graph, x_eps, y_eps), expected in steps.items():
-        found = entry(table, graph, "raw", x_eps, y_eps)
-        assert [found["x_steps"], found["y_steps"]] == expected, (graph, x_eps, y_eps)
+    for row in rows:
+        found = entry(table, row["graph"], "raw", number(row["x_eps"]), number(row["y_eps"]))
+        for name in ("x_steps", "y_steps"):
+            assert found[name] == int(row[name]), (name, row)
 
 
-@needs_published
 def test_the_table_holds_nothing_but_the_published_values() -> None:
-    training, steps = published_tables()
+    training, steps = published("training.csv"), published("steps.csv")
     table = load_table("paper")
     by_kind = [kind for feature in table.training.values() for kind in feature.values()]
     assert sum(len(graphs) for kind in by_kind for graphs in kind.values()) == len(training)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
+from conftest import Imports
+from lpgnn import config
+from lpgnn.config import component_names
 from lpgnn.rows import RowStore
 from lpgnn.run import main
 from lpgnn.sweeps import pool
@@ -454,7 +458,10 @@ BAD_SETTINGS: list[tuple[list[str], str]] = [
     (["x_eps=1e308", "mechanism=ag"], "x_eps=1e+308: must be above 0 and at most 1e+06"),
     (["x_eps=1e-300"], "x_eps=1e-300: is too small"),
     (["y_eps=0"], "y_eps=0: must be a positive number"),
-    (["mechanism=zz"], "mechanism=zz: must be one of 1b, ag, custom, lp, mb"),
+    (
+        ["mechanism=zz"],
+        "mechanism=zz: must be one of 1b, ag, custom, duchi, grr_fs, hm, lp, mb, pm, privunit, sw",
+    ),
     (["nothing=1"], "nothing=1: unknown setting"),
     (["+nothing=1"], "nothing=1: unknown setting"),
     (["x_steps=2"], "x_steps=2: unknown setting"),
@@ -472,7 +479,7 @@ BAD_SETTINGS: list[tuple[list[str], str]] = [
     (["results_dir="], "results_dir=: must be a folder"),
     (["results_dir=/proc/nowhere"], "results_dir=/proc/nowhere: must be a writable folder"),
     (["data_dir=null"], "data_dir=None: must be a folder"),
-    (["dataset.num_nodes=3"], "dataset.num_nodes=3: at least 8 per class: 32"),
+    (["dataset.num_nodes=3"], "dataset.num_nodes=3: must be at least 8 per class: 32"),
     (["+dataset.colour=3"], "dataset.colour=3: unknown option of sbm"),
     (["+mechanism.colour=3"], "mechanism.colour=3: unknown option of mb"),
     (["+backbone.colour=3"], "backbone.colour=3: unknown option of sage"),
@@ -482,8 +489,22 @@ BAD_SETTINGS: list[tuple[list[str], str]] = [
     (["filter.steps=-1"], "filter.steps=-1: must be a whole number >= 0"),
     (["filter.conditioning=foo"], "filter.conditioning=foo: must be one of none, scale, node"),
     (["learner.steps=1.5"], "learner.steps=1.5: must be a whole number >= 0"),
+    (["filter=hoa", "filter.steps=-1"], "filter.steps=-1: must be a whole number >= 0"),
+    (["filter=nfr", "filter.mu=-1"], "filter.mu=-1: must be a number >= 0"),
+    (["filter=upgnet_released", "filter.mu=x"], "filter.mu=x: must be a number >= 0"),
+    (["filter=ppr", "filter.alpha=2"], "filter.alpha=2: must be a number >= 0 and <= 1"),
+    (["filter=powers", "filter.theta=[]"], "filter.theta=[]: must be a list of finite numbers"),
+    (["learner=gce", "learner.q=0"], "learner.q=0: must be a number above 0 and <= 1"),
+    (["learner=sce", "learner.beta=-1"], "learner.beta=-1: must be a number >= 0"),
+    (["learner=elr", "learner.momentum=2"], "learner.momentum=2: must be a number >= 0 and <= 1"),
+    (["learner=rgnn", "learner.clusters=0"], "learner.clusters=0: must be a whole number >= 1"),
+    (["learner=rtgnn", "learner.ramp=0"], "learner.ramp=0: must be a whole number >= 1"),
+    (["+learner.q=1", "learner=backward"], "learner.q=1: unknown option of backward"),
     (["learner=residual", "learner.walk=drunk"], "learner.walk=drunk: must be one of plain, lazy"),
-    (["learner=propagation"], "learner=propagation: must be one of cross_entropy, custom, drop"),
+    (
+        ["learner=propagation"],
+        "learner=propagation: must be one of backward, cross_entropy, custom",
+    ),
     (["feature=blank", "x_eps=inf"], "x_eps=inf: must be finite with feature=blank"),
     (["backbone=gat", "backbone.heads=0"], "backbone.heads=0: must be a whole number >= 1"),
     (["backbone=pyg", "backbone.module=no.Here"], "backbone.module=no.Here: must be an importable"),
@@ -513,6 +534,19 @@ BAD_SETTINGS: list[tuple[list[str], str]] = [
     (["-m", "x_eps=1,-2"], "x_eps=-2: must be a positive number"),
     (["-m", "mechanism.num_samples=2,5000"], "mechanism.num_samples=5000: must be a whole"),
 ]
+
+
+EVERY = [
+    *(f"filter={name}" for name in component_names("filter") if name != "custom"),
+    *(f"learner={name}" for name in component_names("learner") if name != "custom"),
+]
+
+
+@pytest.mark.parametrize("choice", EVERY)
+def test_every_filter_and_learner_runs(choice: str, tmp_path: Path) -> None:
+    assert run(tmp_path, choice) == 0
+    rows = RowStore(tmp_path).read("sbm")
+    assert [row["status"] for row in rows] == ["ok", "ok"]
 
 
 @pytest.mark.parametrize(
@@ -579,17 +613,10 @@ def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["x_eps=-1"], "x_eps=-1: must be a positive number, or inf for no perturbation"),
-        (["mechanism=ag", "x_eps=1e308", *GRAPH], "x_eps=1e+308: must be above 0 and at most"),
-        (["device=mps", *GRAPH], "device=mps: must be auto, cpu, cuda or cuda:N"),
-    ],
-)
-def test_bad_input_in_a_process_of_its_own(words: list[str], message: str, tmp_path: Path) -> None:
-    done = command(*words, cwd=tmp_path)
+def test_bad_input_in_a_process_of_its_own(tmp_path: Path) -> None:
+    done = command("x_eps=-1", cwd=tmp_path)
     assert done.returncode == 2
+    message = "x_eps=-1: must be a positive number, or inf for no perturbation"
     assert done.stderr.startswith(f"error: {message}")
     assert done.stderr.count("\n") == 1
 
@@ -607,18 +634,19 @@ print("CPU", cpu() - after_torch, "scipy.stats" in sys.modules, code)
 """
 
 
+@pytest.mark.slow
 def test_a_finished_configuration_is_told_in_under_a_second(undisturbed: Path) -> None:
     words = [*GRAPH, *GRID[-2:], f"results_dir={undisturbed}"]
-    seconds = []
-    for _ in range(2):  # the better of two: other processes may slow one down
+    for _ in range(2):  # other processes may slow the first one down
         done = subprocess.run(
             [sys.executable, "-c", START, *words], capture_output=True, text=True, timeout=300
         )
         _, used, has_scipy, code = done.stdout.splitlines()[-1].split()
         assert "2 of 2 repeats done" in done.stdout
         assert (has_scipy, code) == ("False", "0")
-        seconds.append(float(used))
-    assert min(seconds) < 1
+        if float(used) < 1:
+            break
+    assert float(used) < 1
 
 
 NOISE = '''\
@@ -638,22 +666,52 @@ SIZE = 1.0
 '''
 
 
-def test_rows_of_an_edited_plug_in_no_longer_count(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Done:
+    code: int
+    stdout: str
+
+
+NewProcess = Callable[..., Done]
+
+
+@pytest.fixture
+def as_new(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    import_anew: Imports,
+) -> NewProcess:
+    """The command in this process, which forgets modules and graphs as a new one would."""
+    monkeypatch.chdir(tmp_path)
+
+    def as_new(*words: str) -> Done:
+        import_anew(tmp_path)
+        config._loaded_facts.cache_clear()
+        capsys.readouterr()
+        code = main(["device=cpu", "kernels=torch", *words])
+        return Done(code, capsys.readouterr().out)
+
+    return as_new
+
+
+@pytest.mark.slow
+def test_rows_of_an_edited_plug_in_no_longer_count(tmp_path: Path, as_new: NewProcess) -> None:
     words = [
         *("dataset.num_nodes=120", "dataset.num_classes=3", "dataset.num_features=40"),
         *("mechanism=custom", "mechanism._target_=noise.Uniform"),
         *("max_epochs=2", "repeats=2", "results_dir=results", "--workers", "0"),
     ]
     (tmp_path / "noise.py").write_text(NOISE)
-    first, again = (command(*words, cwd=tmp_path) for _ in range(2))
-    assert first.returncode == again.returncode == 0, first.stderr
+    first, again = command(*words, cwd=tmp_path), as_new(*words)
+    assert (first.returncode, again.code) == (0, 0), first.stderr
     assert "0 of 2 repeats done" in first.stdout
     assert "2 of 2 repeats done" in again.stdout
     assert "no longer count" not in first.stdout + again.stdout
 
     (tmp_path / "noise.py").write_text(NOISE.replace("SIZE = 1.0", "SIZE = 3.0"))
-    edited = command(*words, cwd=tmp_path)
-    assert edited.returncode == 0, edited.stderr
+    edited = as_new(*words)
+    assert edited.code == 0
     (line,) = [text for text in edited.stdout.splitlines() if "no longer count" in text]
     assert line == "2 earlier rows no longer count: the source of mechanism has changed"
     assert "0 of 2 repeats done" in edited.stdout
@@ -663,7 +721,7 @@ def test_rows_of_an_edited_plug_in_no_longer_count(tmp_path: Path) -> None:
     assert len({row["paper/val/loss"] for row in rows}) == 4
 
 
-def test_values_of_an_edited_metric_no_longer_count(tmp_path: Path) -> None:
+def test_values_of_an_edited_metric_no_longer_count(tmp_path: Path, as_new: NewProcess) -> None:
     words = [
         *("dataset.num_nodes=120", "dataset.num_classes=3", "dataset.num_features=40"),
         *("+metrics.fixed=own_metric.fixed", "metric=fixed"),
@@ -671,12 +729,12 @@ def test_values_of_an_edited_metric_no_longer_count(tmp_path: Path) -> None:
     ]
     metric = "def fixed(labels, predictions, probabilities):\n    return 1.5\n"
     (tmp_path / "own_metric.py").write_text(metric)
-    first, again = (command(*words, cwd=tmp_path) for _ in range(2))
+    first, again = (as_new(*words) for _ in range(2))
     assert "test fixed 1.5 ± 0.0" in first.stdout
     assert "2 of 2 repeats done" in again.stdout
     (tmp_path / "own_metric.py").write_text(metric.replace("1.5", "2.5"))
-    edited = command(*words, cwd=tmp_path)
-    assert edited.returncode == 0, edited.stderr
+    edited = as_new(*words)
+    assert edited.code == 0
     line = "2 earlier rows no longer count: the source of metrics.fixed has changed"
     assert line in edited.stdout.splitlines()
     assert "test fixed 2.5 ± 0.0" in edited.stdout
@@ -694,19 +752,21 @@ def load(data_dir):
 '''
 
 
-def test_rows_of_a_replaced_graph_are_not_mixed_with_those_of_the_new_one(tmp_path: Path) -> None:
+def test_rows_of_a_replaced_graph_are_not_mixed_with_those_of_the_new_one(
+    tmp_path: Path, as_new: NewProcess
+) -> None:
     words = [
         *("dataset=custom", "dataset._target_=own.load", "+dataset.name=mine", "max_epochs=2"),
         *(f"data_dir={tmp_path}", "results_dir=results", "--workers", "0"),
     ]
     (tmp_path / "own.py").write_text(GRAPH_FILE)
     (tmp_path / "size.txt").write_text("290")
-    small = command(*words, "repeats=1", cwd=tmp_path)
-    assert small.returncode == 0, small.stderr
+    small = as_new(*words, "repeats=1")
+    assert small.code == 0
     assert "mine: 290 nodes" in small.stdout
     (tmp_path / "size.txt").write_text("772")
-    large = command(*words, "repeats=2", cwd=tmp_path)
-    assert large.returncode == 0, large.stderr
+    large = as_new(*words, "repeats=2")
+    assert large.code == 0
     assert "mine: 772 nodes" in large.stdout
     assert "0 of 2 repeats done" in large.stdout
     rows = RowStore(tmp_path / "results").read("mine")
@@ -721,7 +781,7 @@ def test_rows_of_a_replaced_graph_are_not_mixed_with_those_of_the_new_one(tmp_pa
     assert f"test acc {mean:.1f} ±" in large.stdout
     # The function itself may change: the graph it returns decides.
     (tmp_path / "own.py").write_text(GRAPH_FILE + "# edited\n")
-    same = command(*words, "repeats=2", "--dry-run", cwd=tmp_path)
+    same = as_new(*words, "repeats=2", "--dry-run")
     assert "1 configuration, 1 done" in same.stdout
 
 
@@ -765,6 +825,7 @@ def group_is_gone(group: int) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_two_sweeps_on_one_folder_give_the_rows_of_one(undisturbed: Path, tmp_path: Path) -> None:
     sweeps = [start(tmp_path, *GRID, workers=1) for _ in range(2)]
     for process in sweeps:
@@ -772,12 +833,13 @@ def test_two_sweeps_on_one_folder_give_the_rows_of_one(undisturbed: Path, tmp_pa
     assert stored_science(tmp_path) == stored_science(undisturbed)
 
 
+@pytest.mark.slow
 def test_rows_after_kills_are_those_of_an_undisturbed_sweep(
     undisturbed: Path, tmp_path: Path
 ) -> None:
     expected = kill_test.science_lines(undisturbed)
     assert len(expected) == NUM_ROWS
-    history = kill_test.compare_killed(GRID, tmp_path, 5, expected, seed=1)
+    history = kill_test.compare_killed(GRID, tmp_path, 3, expected, seed=1)
     steps = zip([0, *history], history, strict=False)
     under_way = sum(before < after < NUM_ROWS for before, after in steps)
     assert under_way >= 1  # not only at start-up
@@ -810,6 +872,7 @@ def test_the_kill_test_notices_a_lost_row(undisturbed: Path, tmp_path: Path) -> 
 LONG = ("max_epochs=1,1000000", "repeats=1")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_promptly_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     process = start(tmp_path, *LONG, workers=2)
     try:
@@ -827,6 +890,7 @@ def test_ctrl_c_ends_promptly_and_leaves_nothing_half_written(tmp_path: Path) ->
     assert shard.startswith("local/shards/sbm.")
 
 
+@pytest.mark.slow
 def test_orphaned_workers_exit_by_themselves(tmp_path: Path) -> None:
     process = start(tmp_path, *LONG, workers=2)
     try:

@@ -1,9 +1,11 @@
 """The fault table: every fault is run, and what happens is compared with what should."""
 
+import ctypes
 import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,7 +16,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import PLUG_IN, Command, Ended, in_child, science, start_sweep, sweep
+from harness import (
+    PLUG_IN,
+    Command,
+    Ended,
+    group_of,
+    in_child,
+    science,
+    spawn_workers,
+    start_sweep,
+    sweep,
+)
 from plugins import FAULTS
 
 from lpgnn.data import BlockModel
@@ -88,6 +100,8 @@ def _faults(
             run = partial(_flipped_bits, data_dir, name)
             yield "names and data", f"one bit of {name}'s raw files flipped, 20 times", run
     yield from (("machine code", fault, run) for fault, run in MACHINE_CODE.items())
+    yield from (("shared memory", fault, partial(run, expected)) for fault, run in SHM.items())
+    yield from (("start and end", fault, run) for fault, run in ENDS.items())
 
 
 # Damaged tables: the sweep after it must end with code 0, say so in one line, and have every row.
@@ -450,6 +464,118 @@ MACHINE_CODE: dict[str, Run] = {
     "a flipped bit in the index of machine code": partial(_damaged_code, "nbi"),
     "a flipped bit in the machine code": partial(_damaged_code, "nbc"),
     "a package and a home that cannot be written to": _no_folder,
+}
+
+
+# Shared memory, in a mount namespace of its own; only root may make one.
+
+
+def _shared_memory(
+    options: str, content: int, expected: list[str], folder: Path
+) -> tuple[str, bool]:
+    def mount() -> None:
+        _enter_namespace()
+        _mount("tmpfs", Path("/dev/shm"), options)
+        if content:
+            Path("/dev/shm/full").write_bytes(bytes(content))
+
+    return _without_shared_memory(mount, expected, folder)
+
+
+def _no_shared_memory(expected: list[str], folder: Path) -> tuple[str, bool]:
+    devices = folder / "dev"
+    devices.mkdir()
+
+    def mount() -> None:
+        _enter_namespace()
+        _mount("tmpfs", devices, "")
+        for name in ("null", "zero", "urandom"):
+            (devices / name).touch()
+            subprocess.run(["mount", "--bind", f"/dev/{name}", devices / name], check=True)
+        subprocess.run(["mount", "--move", devices, "/dev"], check=True)
+
+    return _without_shared_memory(mount, expected, folder)
+
+
+def _without_shared_memory(
+    mount: Callable[[], object], expected: list[str], folder: Path
+) -> tuple[str, bool]:
+    def prepare() -> None:
+        mount()
+        spawn_workers()  # which import everything anew
+
+    ended = sweep(folder / "results", workers=2, before=prepare)
+    warned = "Warning" in ended.text
+    is_right = ended.code == 0 and science(folder / "results") == expected and not warned
+    return f"exit code {ended.code}; {_errors(ended)}; all rows as ever", is_right
+
+
+def _enter_namespace() -> None:
+    if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+
+
+def _mount(kind: str, folder: Path, options: str) -> None:
+    given = ["-o", options] if options else []
+    subprocess.run(["mount", "-t", kind, *given, "none", folder], check=True)
+
+
+_CLONE_NEWNS = 0x00020000
+
+SHM: dict[str, Callable[[list[str], Path], tuple[str, bool]]] = {
+    "no /dev/shm": _no_shared_memory,
+    "a read-only /dev/shm": partial(_shared_memory, "ro", 0),
+    "a full /dev/shm": partial(_shared_memory, "size=4k", 4096),
+}
+
+
+# The end while workers start.  Workers that are new interpreters import for seconds.
+
+
+def _ended_at_start(
+    number: signal.Signals, code: int, spawned: bool, moment: float, folder: Path
+) -> tuple[str, bool]:
+    results = folder / "results"
+    process = start_sweep(results, workers=2, before=spawn_workers if spawned else None)
+    while process.is_running() and len(group_of(process)) < 2:
+        time.sleep(0.005)
+    time.sleep(moment)
+    were = len(group_of(process)) - 1
+    os.kill(process.pid, number)
+    started = time.monotonic()
+    while group_of(process) and time.monotonic() - started < 2:
+        time.sleep(0.02)
+    orphans = [pid for pid in group_of(process) if pid != process.pid]
+    ended = process.wait(60)
+    said = [line for line in ended.text.replace("\r", "\n").splitlines() if "resume" in line]
+    last = "".join(said[-1:]) or "nothing said"
+    is_clean = "Traceback" not in ended.text
+    if number is signal.SIGKILL and not is_clean:
+        # Python's own words from before any of ours: a parent is killed before it has told a new
+        # interpreter what to do, which nobody can keep it from saying.
+        last, is_clean = "an interpreter without its orders says EOFError", "EOFError" in ended.text
+    text = f"{were > 0 and 'workers there'}; exit code {ended.code}; {last}; "
+    is_right = ended.code == code and not orphans and is_clean
+    leftover = [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
+    again = sweep(results, workers=1)
+    is_right = is_right and again.code == 0 and not leftover
+    return f"{text}{len(orphans)} processes left after 2 s", is_right
+
+
+ENDS: dict[str, Run] = {
+    f"{name} while {what}": partial(_ended_at_start, number, code, spawned, moment)
+    for name, number, code in (
+        ("Ctrl-C", signal.SIGINT, 130),
+        ("SIGTERM", signal.SIGTERM, 143),
+        ("SIGHUP", signal.SIGHUP, 129),
+        ("kill -9 of the parent", signal.SIGKILL, -signal.SIGKILL),
+    )
+    for what, spawned, moment in (
+        ("new interpreters start", True, 0.0),
+        ("new interpreters import", True, 0.5),
+        ("forked workers start", False, 0.0),
+    )
 }
 
 

@@ -1,5 +1,6 @@
 """What appending, reading, planning and summarising cost as a results folder grows."""
 
+import csv
 import os
 import resource
 import time
@@ -10,17 +11,17 @@ from typing import Any
 
 from lpgnn.config import Configuration, Settings
 from lpgnn.data import BlockModel
-from lpgnn.rows import RowStore, summarise
+from lpgnn.rows import RowStore, missing_repeats, summarise
 from lpgnn.rows.reading import csv_line
 from lpgnn.rows.schema import COLUMNS, as_cells
-from lpgnn.sweeps import CostModel, missing_repeats, outdated_rows, plan_tasks
+from lpgnn.sweeps import CostModel, outdated_rows, plan_tasks
 
 GRAPH = BlockModel(num_nodes=300, num_classes=4, num_features=90)
 REPEATS, PLANNED = 10, 20_000
+SIZES = (1_000, 10_000, 50_000, 200_000)
 
-# Of the store before this one (one CSV for each dataset, rewritten at every append), as measured
-# when it was given up: seconds of an append.
-BEFORE = {1_000: "0.018", 200_000: "4"}
+# The same operations at an earlier revision, by ``growth_before.py``.
+BEFORE = Path("results/faults/growth_before.csv")
 
 
 def _configuration(number: int) -> Configuration:
@@ -38,36 +39,53 @@ def _rows(configuration: Configuration) -> list[dict[str, Any]]:
 
 
 def growth_table(scratch: Path, largest: int) -> tuple[str, int]:
-    sizes = [size for size in (1_000, 10_000, 50_000, 200_000) if size <= largest]
+    before = _before()
+    revision = next((line["revision"] for line in before.values()), "not measured")
     lines = [
         "# Growth",
         "",
-        "CPU seconds in one process for each column, on folders of so many rows; memory is the "
-        "peak of planning.",
+        "CPU seconds of one process on folders of so many rows; memory is the peak of planning.  "
+        f"Before: revision {revision}, the last with one CSV for each dataset, measured by",
+        "`scripts/torture/growth_before.py`.  In brackets: on how many configurations or summaries "
+        "of its the",
+        "mean is measured that is multiplied.",
         "",
-        f"| rows | append, before | append | read all | plan {PLANNED:,} configurations "
-        "| memory, MB | summarise all |",
-        "|---|---|---|---|---|---|---|",
+        f"| rows | append, before | append | read all, before | read all "
+        f"| plan {PLANNED:,} configurations, before | plan | memory, MB "
+        "| summarise all, before | summarise all |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     wrong = 0
-    for size in sizes:
+    for size in (size for size in SIZES if size <= largest):
         folder = scratch / str(size)
         _fill(folder, size)
         append = _measured(partial(_append, folder))[0]
         read = _measured(partial(_read, folder))[0]
         plan, memory = _measured(partial(_plan, folder))
         summary = _measured(partial(_summarise, folder))[0]
+        old = before.get(size, dict.fromkeys(("append", "read", "plan", "summarise"), ""))
+        planned = f"{old['plan']} ({old.get('planned', '')})"
+        summarised = f"{old['summarise']} ({old.get('summarised', '')})"
         lines.append(
-            f"| {size:,} | {BEFORE.get(size, '')} | {append:.5f} | {read:.2f} | {plan:.1f} "
-            f"| {memory:.0f} | {summary:.1f} |"
+            f"| {size:,} | {old['append']} | {append:.5f} | {old['read']} | {read:.2f} "
+            f"| {planned} | {plan:.1f} | {memory:.0f} | {summarised} | {summary:.1f} |"
         )
         print(lines[-1], flush=True)
         wrong += plan > 20 or memory > 1000 or append > 0.01 or summary > 5
     lines += [
         "",
-        "Goals: an append that does not grow, planning under 20 s and 1 GB, a report under 5 s.",
+        "Goals: an append that does not grow, planning under 20 s and 1 GB, a report (reading, "
+        "looking up and",
+        "summarising all rows) under 5 s.",
     ]
     return "\n".join(lines) + "\n", wrong
+
+
+def _before() -> dict[int, dict[str, str]]:
+    if not BEFORE.is_file():
+        return {}
+    with BEFORE.open(newline="") as file:
+        return {int(line["rows"]): line for line in csv.DictReader(file)}
 
 
 def _fill(folder: Path, size: int) -> None:
@@ -101,7 +119,7 @@ def _plan(folder: Path) -> None:
     known = sum(1 for _ in store.entries("sbm")) // REPEATS
     first = max(0, known - PLANNED // 2)
     wanted = [_configuration(number) for number in range(first, first + PLANNED)]
-    work = [(one, missing_repeats(one, REPEATS, store)) for one in wanted]
+    work = [(one, missing_repeats(one.computation, REPEATS, store)) for one in wanted]
     outdated_rows(work, store)
     costs = CostModel(store.stream("sbm"))
     tasks = plan_tasks(work, costs, 2)

@@ -7,6 +7,7 @@ import runpy
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,22 @@ class Ended:
         return [line.strip() for line in found if any(word in line for word in words)]
 
 
+def spawn_workers() -> None:
+    """Make workers new interpreters, as a process with several threads does."""
+    threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+
+
+def group_of(command: "Command") -> list[int]:
+    """The living processes of a command."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            words = (entry / "stat").read_text().rpartition(")")[2].split()
+            if int(words[2]) == command.pid and words[0] not in "ZX":
+                found.append(int(entry.name))
+    return found
+
+
 class Command:
     """``python -m lpgnn.<module> ...`` in a process group of its own."""
 
@@ -66,6 +83,8 @@ class Command:
         code: object = 70
         try:
             os.setsid()
+            # A shell starts what runs in the background with Ctrl-C ignored.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             os.dup2(self._output.fileno(), 1)
             os.dup2(self._output.fileno(), 2)
             os.environ.update(environment or {})

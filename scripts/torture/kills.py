@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness import GRAPH, Command, in_child, science, start_sweep, sweep
+from harness import GRAPH, Command, group_of, in_child, science, start_sweep, sweep
 
 from lpgnn.rows import RowStore
 
@@ -182,9 +182,9 @@ def _kill(process: Command, victim: str, wrong: list[str]) -> bool:
         return False
     os.kill(process.pid, signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while (process.is_running() or _group(process.pid)) and time.monotonic() < deadline:
+    while (process.is_running() or group_of(process)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    left = bool(_group(process.pid))
+    left = bool(group_of(process))
     process.kill()
     return left
 
@@ -196,16 +196,5 @@ def _children(parent: int) -> list[int]:
         with contextlib.suppress(OSError, ValueError, IndexError):
             words = (entry / "stat").read_text().rpartition(")")[2].split()
             if int(words[1]) == parent and words[0] not in "ZX":
-                found.append(int(entry.name))
-    return found
-
-
-def _group(group: int) -> list[int]:
-    """The living processes of a group."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            words = (entry / "stat").read_text().rpartition(")")[2].split()
-            if int(words[2]) == group and words[0] not in "ZX":
                 found.append(int(entry.name))
     return found

@@ -20,12 +20,15 @@ VERBS = {
     "collect": ("lpgnn.collect", "check users' reports and put them into one file to train from"),
     "audit": ("lpgnn.audit", "try to refute the budget that a mechanism claims"),
     "compact": ("lpgnn.compact", "merge what many writers left into one file per dataset"),
+    "benchmark": ("lpgnn.benchmark.__main__", "every method under one protocol, and a leaderboard"),
     "bench": ("lpgnn.bench.__main__", "measure against the plain pipeline"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if not {"", os.getcwd()} & set(sys.path):
+        sys.path.insert(0, os.getcwd())  # as python -m: components of one's own lie there
     if not words or words[0] in ("-h", "--help"):
         print("usage: lpgnn VERB ...\n\nverbs (lpgnn VERB --help says more):")
         for verb, (_, purpose) in VERBS.items():

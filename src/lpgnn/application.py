@@ -4,8 +4,8 @@ A command's module has a task function for one run and ``sweep`` for many, which
 calls.  Hydra does the rest: composition, --cfg, --info, launchers, folders, shell completion.
 """
 
-import argparse
 import contextlib
+import itertools
 import os
 import re
 import sys
@@ -19,13 +19,14 @@ from lpgnn.hyperparameters import conf_dir
 
 # Flags of our own, and the settings that they stand for, as -m stands for hydra.mode=MULTIRUN.
 _FLAGS = {"--dry-run": "dry_run=true", "--quick": "+quick=true"}
-_FLAGS_WITH_VALUE = {"--workers": "workers", "--table": "+table"}
+_FLAGS_WITH_VALUE = {"--workers": "workers", "--table": "+table", "--entries": "+entries"}
 _MULTIRUN = ("-m", "--multirun")
 # Hydra's other commands: nothing is run.
 _ASKS = (
     *("-h", "--help", "--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"),
     *("--version", "-r", "--run", "--experimental-rerun"),
 )
+_TAKE_VALUES = ("-c", "--cfg", "-i", "--info", "-p", "--package", "-cn", "--config-name")
 _FUNCTION = re.compile(r"[a-z_]+\(")
 # The extras that bring launchers, where they have other names.
 _EXTRAS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "slurm_gpu": "slurm"}
@@ -62,17 +63,6 @@ def run_application(
             raise
         raise _explained(error, words, folders, many) from None
     return 0
-
-
-def add_config_dir(parser: argparse.ArgumentParser) -> None:
-    """The flag for commands that are no Hydra applications, but read the same YAML files."""
-    parser.add_argument(
-        "--config-dir",
-        type=Path,
-        action="append",
-        default=[],
-        help="a folder with YAML files of your own, laid out like conf/; may be repeated",
-    )
 
 
 def _own_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
@@ -163,8 +153,9 @@ def _explained(
     error: Exception, words: Sequence[str], folders: Sequence[Path], many: bool
 ) -> InputError:
     """Bad input in our words, which name the setting; else in Hydra's."""
-    hidden = ("-", "+table=", "+quick=")
-    overrides = [w for w in words if not w.startswith(hidden) and not _is_hydras(w)]
+    hidden = ("-", "+table=", "+quick=", "+entries=")
+    given = [word for word, before in zip(words, ("", *words), strict=False) if not _takes(before)]
+    overrides = [w for w in given if not w.startswith(hidden) and not _is_hydras(w)]
     try:
         hydras = [word for word in words if _is_hydras(word)]
         expand(overrides, multirun=many, config_dirs=folders, hydra_overrides=hydras)
@@ -172,10 +163,17 @@ def _explained(
         return better
     reason = " ".join(str(error).split()).split(" See https")[0]
     named = [word for word in (*hydras, *overrides) if _key(word) and f"'{_key(word)}" in reason]
-    setting, _, value = (named or hydras or overrides or ["overrides="])[0].partition("=")
+    asked = ["=".join(pair) for pair in itertools.pairwise(words) if _takes(pair[0])]
+    likely = named or hydras or overrides or asked or ["overrides="]
+    setting, _, value = likely[0].partition("=")
     if setting == "hydra/launcher" and "Could not find" in reason:
         reason += f" (is its plug-in installed? pip install 'lpgnn[{_EXTRAS.get(value, value)}]')"
     return InputError(setting.lstrip("+"), value, f"not understood: {reason}")
+
+
+def _takes(word: str) -> bool:
+    """Whether the next word is the value of this flag of Hydra's."""
+    return word in _TAKE_VALUES
 
 
 def _is_hydras(word: str) -> bool:

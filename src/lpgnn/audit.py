@@ -12,10 +12,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from lpgnn.application import add_config_dir
 from lpgnn.client import Task, perturb, write_task
+from lpgnn.commands import Command, one_run, writing
 from lpgnn.components import import_target
-from lpgnn.composition import expand
 from lpgnn.config import Settings, component_names, make_component
 from lpgnn.errors import InputError, exit_code
 from lpgnn.privacy.audit import Audit, audit_callable, audit_features, audit_labels
@@ -71,16 +70,12 @@ class Options:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lpgnn.audit",
-        description="Compare the budget that a mechanism claims with what it spends.",
-        epilog=USAGE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    command = Command(
+        "audit", "Compare the budget that a mechanism claims with what it spends.", USAGE
     )
-    parser.add_argument("--all", action="store_true", help="all that lpgnn has, into audit.csv")
-    add_config_dir(parser)
-    parser.add_argument("overrides", nargs="*", help="KEY=VALUE", metavar="OVERRIDE")
-    options = parser.parse_intermixed_args(arguments)
+    command.add_argument("--all", action="store_true", help="all that lpgnn has, into audit.csv")
+    command.takes_settings()
+    options = command.read(arguments)
     return exit_code(lambda: _audit(options))
 
 
@@ -89,8 +84,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
     torch.set_num_threads(1)  # many small calls: threads would only wait for each other
     own, target, rest = _own_settings(arguments.overrides)
-    (point,) = expand(rest, config_dirs=arguments.config_dir)
-    settings = point.settings
+    settings = one_run(arguments, rest)
     if arguments.all:
         return _audit_all(own, settings.results_path)
     if target is not None:
@@ -101,7 +95,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     for audit in audits:
         print(describe(audit))
         folder, name = settings.results_path / "audit", re.sub(r"[^\w.-]", "_", audit.name)
-        draw(audit, folder, f"{name}-eps-{audit.claimed:g}")
+        with writing("results_dir", settings.results_dir):
+            draw(audit, folder, f"{name}-eps-{audit.claimed:g}")
         print(f"      plot  {folder / f'{name}-eps-{audit.claimed:g}.png'}")
     return 1 if any(audit.refuted for audit in audits) else 0
 
@@ -182,7 +177,8 @@ def _audit_all(own: Options, results: Path) -> int:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
     writer.writerows(_cells(audit) for audit in audits)
-    write_atomically(results / "audit.csv", text.getvalue())
+    with writing("results_dir", results):
+        write_atomically(results / "audit.csv", text.getvalue())
     print(f"written: {results / 'audit.csv'}")
     return 1 if any(audit.refuted for audit in audits) else 0
 

@@ -61,7 +61,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 VERSION = 1
 MAGIC = b"LP"
@@ -181,7 +181,7 @@ class Task:
         if value is None or value != value:
             return self.missing
         low, high = self.ranges[feature if len(self.ranges) > 1 else 0]
-        if math.isinf(value):
+        if isinstance(value, float) and math.isinf(value):
             return Fraction(int(value > 0))
         return min(max((Fraction(value) - low) / (high - low), Fraction(0)), Fraction(1))
 
@@ -378,9 +378,10 @@ class Ledger:
     before it is returned, so that a crash cannot lead to a second draw.
     """
 
-    def __init__(self, path: str | Path, *, limit: float) -> None:
+    def __init__(self, path: str | Path, *, limit: float | Fraction) -> None:
         if not limit > 0:
             raise ClientError(f"limit={limit}: must be a number above 0")
+        # 0.3 is meant as 3/10, as it is in a task.
         self.path, self.limit = Path(path), Fraction(str(limit)) if limit < math.inf else None
         try:
             self._database = sqlite3.connect(self.path, timeout=60, isolation_level=None)
@@ -580,7 +581,10 @@ def _ranges(value: Any, d: int) -> tuple[tuple[Fraction, Fraction], ...]:
 
 def _shown(value: Any) -> str:
     """A foreign value in a message: short, and on one line."""
-    text = f"{float(value):g}" if isinstance(value, Fraction) else repr(value)
+    try:
+        text = f"{float(value):g}" if isinstance(value, Fraction) else repr(value)
+    except ValueError:  # Python writes no number of more than 4300 digits
+        text = "a huge number"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
@@ -597,6 +601,8 @@ def _check_inputs(
                 raise ClientError(f"features: {_shown(i)}: must be a number in 0..{d - 1}")
         values = list(features.values())
     else:
+        if isinstance(features, str | bytes) or not hasattr(features, "__getitem__"):
+            raise ClientError(f"features: {_shown(features)}: must be {d} numbers, or by feature")
         values = list(features)
         if len(values) != d:
             raise ClientError(f"features: {len(values)} of them: must be {d}")
@@ -629,8 +635,14 @@ def _check_report(task: Task, report: Report) -> None:
         raise ClientError(f"label {_shown(report.label)}: must be a whole number in 0..{c - 1}")
 
 
+class _OneLineParser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {message} ({self.prog} --help says more)", file=sys.stderr)
+        sys.exit(2)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = _OneLineParser(
         prog="python -m lpgnn.client",
         description="Turn a user's features and label into a private report.",
         epilog="Exit codes: 0 done, 2 bad input or budget spent.",
@@ -655,14 +667,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return _send(options)
-    except (ClientError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    except ClientError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"{error.filename}: {error.strerror or error}"
+    print(f"error: {reason}", file=sys.stderr)
+    return 2
 
 
 def _send(options: argparse.Namespace) -> int:
     task = Task.parse(options.task.read_bytes())
-    limit = float(task.total_budget) if options.limit is None else options.limit
+    limit = task.total_budget if options.limit is None else options.limit
     features = _read_features(options.features)
     with Ledger(options.ledger, limit=limit) as ledger:
         wire = ledger.report(
@@ -682,11 +697,18 @@ def _send(options: argparse.Namespace) -> int:
 
 
 def _read_features(path: Path) -> Features:
+    def members(pairs: list[tuple[str, Any]]) -> dict[int, Any]:
+        found = {int(name): value for name, value in pairs}
+        if [str(number) for number in found] != [name for name, _ in pairs]:
+            raise ValueError("members must be numbers of features, none twice")
+        return found
+
     try:
-        content = json.loads(path.read_bytes())
-        return {int(k): v for k, v in content.items()} if isinstance(content, dict) else content
-    except ValueError as error:
-        raise ClientError(f"features {path}: not understood ({error})") from None
+        content: Features = json.loads(path.read_bytes(), object_pairs_hook=members)
+    except (ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ClientError(f"features {path}: not understood ({reason})") from None
+    return content
 
 
 if __name__ == "__main__":

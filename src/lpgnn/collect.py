@@ -1,15 +1,16 @@
 """``python -m lpgnn.collect``: check the reports of users and put them into one file."""
 
-import argparse
 import csv
-import os
-import secrets
+import io
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from lpgnn.client import Task
+from lpgnn.commands import Command, own_settings, writing
 from lpgnn.errors import InputError, exit_code
+from lpgnn.files import replacing
 from lpgnn.privacy.collection import Collection, check_graph, read_task
 from lpgnn.privacy.collector import Collector, Refusal
 from lpgnn.privacy.public_graph import PublicGraph
@@ -20,57 +21,71 @@ _DEFAULTS = {
     "reports": "reports",
     "out": "collected.npz",
 }
+USAGE = """\
+Settings: task=task.json, graph=graph.npz, reports=FOLDER, FILE or - (standard input),
+out=collected.npz.  What is refused is listed in a CSV file beside it.
+Exit codes: 0 done, 2 bad input."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lpgnn.collect",
-        description="Check the reports of users and write the valid ones, with the task and the "
-        "public graph, into one file to train from.",
-        epilog="Settings: task=task.json, graph=graph.npz, reports=FOLDER, FILE or - (standard "
-        "input), out=collected.npz.  What is refused is listed in a CSV file beside it.  "
-        "Exit codes: 0 done, 2 bad input.",
+    command = Command(
+        "collect",
+        "Check the reports of users and write the valid ones, with the task and the public graph, "
+        "into one file to train from.",
+        USAGE,
     )
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    overrides = parser.parse_args(arguments).overrides
-    return exit_code(lambda: _collect(overrides))
+    overrides = command.read(arguments).overrides
+    return exit_code(lambda: _collect(own_settings(overrides, _DEFAULTS)))
 
 
-def _collect(overrides: Sequence[str]) -> int:
-    settings = dict(_DEFAULTS)
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if key not in settings or not equals or not value:
-            known = ", ".join(settings)
-            raise InputError(key, value, f"unknown setting; known settings: {known}")
-        settings[key] = value
+def _collect(settings: dict[str, str]) -> int:
     paths = {name: Path(value).expanduser() for name, value in settings.items()}
     task = read_task("task", paths["task"])
     graph = PublicGraph.load("graph", paths["graph"])
     check_graph("graph", paths["graph"], task, graph)
     started = time.perf_counter()
-    with RefusalFile(paths["out"].with_suffix(".refused.csv")) as refusals:
-        collector = Collector(task, graph, refusals.add)
-        if settings["reports"] == "-":
-            collector.add_stream(sys.stdin.buffer, "-")
-        elif paths["reports"].is_dir():
-            collector.add_folder(paths["reports"])
-        elif paths["reports"].is_file():
-            collector.add_file(paths["reports"], paths["reports"].name)
-        else:
-            raise InputError("reports", paths["reports"], "must be a folder, a file or -")
-        collection = collector.collection()
+    refused_path = paths["out"].with_suffix(".refused.csv")
+    with writing("out", settings["out"]):
+        collection, collector = _read(task, graph, settings["reports"], refused_path)
+        if not collector.refused:
+            refused_path.unlink()
         if not collector.num_accepted:
-            found = f"holds no valid report{_refused(collector)}"
+            found = f"holds no valid report{_at_a_glance(collector, refused_path)}"
             raise InputError("reports", settings["reports"], found)
         collection.save(paths["out"])
-        refusals.keep(any_refused=bool(collector.refused))
-    seconds = time.perf_counter() - started
-    print(_summary(collection, collector, seconds))
+    print(_summary(collection, collector, time.perf_counter() - started))
     if collector.refused:
-        print(f"  details  {refusals.path}")
+        print(f"  details  {refused_path}")
     print(f"  written  {paths['out']}: train with python -m lpgnn.run reports={paths['out']}")
     return 0
+
+
+def _read(
+    task: Task, graph: PublicGraph, reports: str, refused_path: Path
+) -> tuple[Collection, Collector]:
+    """Take all reports; every refusal becomes a line of a CSV file as it comes."""
+    path = Path(reports).expanduser()
+    if reports != "-" and not path.is_dir() and not path.is_file():
+        raise InputError("reports", reports, "must be a folder, a file or -")
+    with replacing(refused_path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
+        writer = csv.writer(text)
+        writer.writerow(["source", "offset", "reason"])
+
+        def add(refusal: Refusal) -> None:
+            writer.writerow([refusal.source, refusal.offset, refusal.reason])
+
+        collector = Collector(task, graph, add)
+        if reports == "-":
+            collector.add_stream(sys.stdin.buffer, "-")
+        elif path.is_dir():
+            collector.add_folder(path)
+        else:
+            collector.add_file(path, path.name)
+        collection = collector.collection()
+        text.flush()
+        text.detach()
+    return collection, collector
 
 
 def _summary(collection: Collection, collector: Collector, seconds: float) -> str:
@@ -89,6 +104,15 @@ def _summary(collection: Collection, collector: Collector, seconds: float) -> st
     )
 
 
+def _at_a_glance(collector: Collector, refused_path: Path) -> str:
+    """The most frequent refusal, for a message of one line."""
+    if not collector.refused:
+        return ""
+    kind, count = collector.refused.most_common(1)[0]
+    example = _example(collector.examples[kind])
+    return f": {count:,} of {collector.refused.total():,} x {example}; all are in {refused_path}"
+
+
 def _refused(collector: Collector) -> str:
     """Every kind of refusal with its number and an example."""
     kinds = (
@@ -101,36 +125,6 @@ def _refused(collector: Collector) -> str:
 def _example(refusal: Refusal) -> str:
     place = f"{refusal.source} at {refusal.offset}" if refusal.offset else refusal.source
     return f"{refusal.reason} ({place})"
-
-
-class RefusalFile:
-    """A CSV file of refusals, written as they come; it takes its name when it is complete."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-
-    def __enter__(self) -> "RefusalFile":
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = self.temporary.open("w", newline="", encoding="utf-8")
-        self.writer = csv.writer(self.file)
-        self.writer.writerow(["source", "offset", "reason"])
-        return self
-
-    def add(self, refusal: Refusal) -> None:
-        self.writer.writerow([refusal.source, refusal.offset, refusal.reason])
-
-    def keep(self, *, any_refused: bool) -> None:
-        """Put the list in its place, or remove an earlier one where nothing was refused."""
-        self.file.close()
-        if any_refused:
-            os.replace(self.temporary, self.path)
-        else:
-            self.path.unlink(missing_ok=True)
-
-    def __exit__(self, *error: object) -> None:
-        self.file.close()
-        self.temporary.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """``python -m lpgnn.compact``: merge the shards of finished sweeps into one file per dataset."""
 
-import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from lpgnn.commands import Command, own_settings
 from lpgnn.errors import InputError, exit_code
 from lpgnn.rows import RowStore
 
@@ -11,25 +11,17 @@ _DEFAULTS = {"results_dir": "results", "publish": "false"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lpgnn.compact",
-        description="Merge the shards in <results_dir>/local into <results_dir>/local/<dataset>.csv"
-        ", or with publish=true all local rows into <results_dir>/rows/<dataset>.csv.",
-        epilog="Settings: results_dir=results, publish=false.  Exit codes: 0 done, 2 bad input.",
+    command = Command(
+        "compact",
+        "Merge the shards in <results_dir>/local into <results_dir>/local/<dataset>.csv, or with "
+        "publish=true all local rows into <results_dir>/rows/<dataset>.csv.",
+        "Settings: results_dir=results, publish=false.  Exit codes: 0 done, 2 bad input.",
     )
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    overrides = parser.parse_args(arguments).overrides
-    return exit_code(lambda: _compact(overrides))
+    overrides = command.read(arguments).overrides
+    return exit_code(lambda: _compact(own_settings(overrides, _DEFAULTS)))
 
 
-def _compact(overrides: Sequence[str]) -> int:
-    settings = dict(_DEFAULTS)
-    for override in overrides:
-        key, equals, value = override.partition("=")
-        if key not in settings or not equals:
-            known = ", ".join(settings)
-            raise InputError(key, value, f"unknown setting; known settings: {known}")
-        settings[key] = value
+def _compact(settings: Mapping[str, str]) -> int:
     publish = settings["publish"].lower()
     if publish not in ("true", "false"):
         raise InputError("publish", settings["publish"], "must be true or false")

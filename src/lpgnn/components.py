@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib
 import inspect
+import math
 import re
 import sys
 import sysconfig
@@ -32,6 +33,26 @@ def before(value: Any) -> dict[str, Any]:
     trace in the identity, so that earlier rows stay valid, whatever the default.
     """
     return {"before": value}
+
+
+def check_number(
+    option: str, value: Any, low: float, high: float = math.inf, *, above: bool = False
+) -> None:
+    """Refuse an option that is not a finite number from ``low`` to ``high``; above: not ``low``."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    # NaN fails the comparisons, as it should.
+    if not (
+        number and math.isfinite(value) and low <= value <= high and not (above and value == low)
+    ):
+        least = f"above {low:g}" if above else f">= {low:g}"
+        most = "" if math.isinf(high) else f" and <= {high:g}"
+        raise InputError(option, value, f"must be a number {least}{most}")
+
+
+def check_count(option: str, value: Any, least: int = 0) -> None:
+    """Refuse an option that is not a whole number of at least ``least``."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(option, value, f"must be a whole number >= {least}")
 
 
 @dataclass(frozen=True)

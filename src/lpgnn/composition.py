@@ -8,21 +8,23 @@ import contextlib
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lpgnn.config import KINDS, Settings
+from lpgnn.config import KINDS, WATCHERS, Settings
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
+from lpgnn.shown import check_keys, parse_figure, parse_table
 
 # Keys of a grid's member that are no settings: its name in tables, and whether it is a control.
 _MEMBER_KEYS = ("label", "control")
 # Keys of an experiment's file that are no settings.
 _EXPERIMENT_KEYS = ("title", "grid", "tables", "figures", "interval")
-# Groups of conf/ that a user chooses from.
-GROUPS = (*KINDS, "experiment")
+# Groups of conf/ that a user chooses from: components, and experiments.
+_COMPONENTS = (*KINDS, *WATCHERS)
+GROUPS = (*_COMPONENTS, "experiment")
 # Keys that stand for x_eps and y_eps together: their sum, and the share of it that x_eps has.
 SPLIT_KEYS = _TOTAL, _SHARE = ("total_eps", "x_share")
 _INFINITE = ("inf", ".inf", "+inf")
@@ -52,6 +54,15 @@ class Experiment:
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     interval: Literal["percentile", "t"] = "percentile"  # of its means: the paper's, or Student's
+    settings: Mapping[str, Any] = field(default_factory=dict)  # that it sets for its whole grid
+
+    def overrides(self, point: Point) -> list[str]:
+        """What ``lpgnn.run`` is given to compute one point of the grid alone."""
+        if any(isinstance(value, dict | list) for value in self.settings.values()):
+            shared = {"+experiment": self.name}  # the file's own words: they are no overrides
+        else:
+            shared = {k: _choice_text(v) for k, v in self.settings.items() if k not in point.keys}
+        return [f"{key}={text}" for key, text in (shared | dict(point.keys)).items()]
 
 
 def expand(
@@ -74,6 +85,15 @@ def expand(
         return list(composer.points(overrides, multirun))
 
 
+def expand_grid(
+    members: Sequence[Mapping[str, Any]], overrides: Sequence[str] = ()
+) -> list[list[Point]]:
+    """The runs of each member of a grid that no file lists, with overrides for all of them."""
+    with _Composer((), overrides) as composer:
+        given = composer.parse(overrides)
+        return [list(composer.member_points(None, member, given)) for member in members]
+
+
 def composed_point(config: Any) -> Point:
     """The one run of a config that Hydra has composed."""
     from omegaconf import OmegaConf
@@ -86,7 +106,16 @@ def composed_point(config: Any) -> Point:
 def load_experiment(name: str, config_dirs: Sequence[Path] = ()) -> Experiment:
     """Read an experiment's file."""
     with _Composer(config_dirs, [f"experiment={name}"]) as composer:
-        return composer.experiment(composer.known_choice("experiment", name))
+        return composer.whole_experiment(name)
+
+
+def read_experiment(
+    name: str, overrides: Sequence[str] = (), config_dirs: Sequence[Path] = ()
+) -> tuple[Experiment, list[Point]]:
+    """An experiment's file, and the runs of its grid with overrides put over them."""
+    words = [f"experiment={name}", *overrides]
+    with _Composer(config_dirs, words) as composer:
+        return composer.whole_experiment(name), list(composer.points(words, multirun=True))
 
 
 def experiment_names(config_dirs: Sequence[Path] = ()) -> list[str]:
@@ -171,26 +200,28 @@ class _Composer:
             raise InputError("overrides", self.command_line, f"not understood: {reason}") from None
 
     def points(self, overrides: Sequence[str], multirun: bool) -> Iterator[Point]:
-        given = self._parse(overrides)
+        given = self.parse(overrides)
         experiments = [
             self.known_choice("experiment", value)
             for override in given
             if override.key_or_group == "experiment"
-            for value in _choices(override)
+            for value in self._choices(override)
         ]
         given = [override for override in given if override.key_or_group != "experiment"]
+        for name in experiments:
+            _check_axes(self.experiment(name), {override.key_or_group for override in given})
         sweep = multirun or any(self.experiment(name).grid for name in experiments)
         for override in given:
             if override.is_sweep_override() and not sweep:
                 value = override.input_line.split("=", 1)[1]
                 raise InputError(override.key_or_group, value, "is a grid: add -m to run it")
         if not experiments:
-            yield from self._member_points(None, {}, given)
+            yield from self.member_points(None, {}, given)
         for name in experiments:
             for member in self.experiment(name).grid or [{}]:
-                yield from self._member_points(name, member, given)
+                yield from self.member_points(name, member, given)
 
-    def _member_points(
+    def member_points(
         self, experiment: str | None, member: Mapping[str, Any], given: Sequence[Any]
     ) -> Iterator[Point]:
         """The product of a member's choices with those of the command line."""
@@ -202,8 +233,8 @@ class _Composer:
         ]
         # Hydra's parser takes a millisecond: each choice is parsed once, not once per run.
         axes = [
-            [(override, *self._choice(override, text)) for text in _choices(override)]
-            for override in (*self._parse(lines), *given)
+            [(override, *self._choice(override, text)) for text in self._choices(override)]
+            for override in (*self.parse(lines), *given)
         ]
         label, control = member.get("label"), bool(member.get("control", False))
         for combination in itertools.product(*axes):
@@ -211,12 +242,12 @@ class _Composer:
             groups = tuple(
                 f"{o.key_or_group}={text}"
                 for o, text, _ in combination
-                if o.key_or_group in KINDS and not o.is_delete()
+                if o.key_or_group in _COMPONENTS and not o.is_delete()
             )
             values = [
                 (o, value)
                 for o, _, value in combination
-                if o.key_or_group not in KINDS or o.is_delete()
+                if o.key_or_group not in _COMPONENTS or o.is_delete()
             ]
             split = {k: v for o, v in values if (k := o.key_or_group) in SPLIT_KEYS}
             values = [(o, value) for o, value in values if o.key_or_group not in split]
@@ -225,15 +256,33 @@ class _Composer:
                 settings = _with_split(settings, split, keys)
             yield Point(keys, settings, label, control)
 
+    def _choices(self, override: Any) -> list[str]:
+        """The single values that a (sweep) override stands for, as text.
+
+        A glob takes no file that wants a class or a folder first.
+        """
+        from hydra.core.override_parser.types import Glob
+
+        group, value = override.key_or_group, override.value()
+        if isinstance(value, Glob):  # Hydra itself looks only where its own search path leads
+            names = [str(name) for name in value.filter(self._names(group))]
+            if group not in _COMPONENTS:
+                return names
+            composed = {name: self._compose(None, (f"{group}={name}",))[group] for name in names}
+            return [name for name, content in composed.items() if "???" not in content.values()]
+        if override.is_sweep_override():
+            return [str(value) for value in override.sweep_string_iterator()]
+        return [override.input_line.partition("=")[2]]
+
     def _choice(self, override: Any, text: str) -> tuple[str, Any]:
         """One choice as text and as a value."""
         if override.is_delete():
             return text, None
-        if override.key_or_group in KINDS:
+        if override.key_or_group in _COMPONENTS:
             return self.known_choice(override.key_or_group, text), None
         if not override.is_sweep_override():
             return text, override.value()
-        return text, self._parse([f"{override.input_line.split('=', 1)[0]}={text}"])[0].value()
+        return text, self.parse([f"{override.input_line.split('=', 1)[0]}={text}"])[0].value()
 
     def _compose(self, experiment: str | None, groups: tuple[str, ...]) -> dict[str, Any]:
         """A composed config as plain values.
@@ -291,6 +340,10 @@ class _Composer:
             raise InputError(f"experiment={name} interval", interval, "must be percentile or t")
         for shown in ("tables", "figures"):
             _check_shown(f"experiment={name} {shown}", config.get(shown) or {})
+        for table, options in (config.get("tables") or {}).items():
+            parse_table(str(table), options)
+        for figure, options in (config.get("figures") or {}).items():
+            parse_figure(str(figure), options)
         return Experiment(
             name,
             str(config.get("title") or name),
@@ -300,19 +353,34 @@ class _Composer:
             interval,
         )
 
+    def whole_experiment(self, name: str) -> Experiment:
+        """An experiment with what it sets for its whole grid."""
+        name = self.known_choice("experiment", name)
+        plain, own = self._compose(None, ()), self._compose(name, ())
+        settings = {
+            key: value
+            for key, value in own.items()
+            if key not in _EXPERIMENT_KEYS and plain.get(key) != value
+        }
+        return replace(self.experiment(name), settings=settings)
+
     def known_choice(self, group: str, value: str) -> str:
         """Check a group's choice, ignoring its case (MB, 1B, LP, AG)."""
+        known = self._names(group)
+        if (name := _spelling(value.strip("'\""), known)) is not None:
+            return name
+        raise InputError(group, value, f"must be one of {', '.join(known)}")
+
+    def _names(self, group: str) -> list[str]:
+        """The choices of a group, in conf/ and wherever else is searched."""
         if group not in self.names:
             options = self.loader.get_group_options(
                 group, config_name="config", overrides=self.search
             )
             self.names[group] = sorted(options)
-        known = self.names[group]
-        if (name := _spelling(value.strip("'\""), known)) is not None:
-            return name
-        raise InputError(group, value, f"must be one of {', '.join(known)}")
+        return self.names[group]
 
-    def _parse(self, texts: Sequence[str]) -> list[Any]:
+    def parse(self, texts: Sequence[str]) -> list[Any]:
         from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.errors import HydraException
 
@@ -345,6 +413,10 @@ def _settings(config: dict[str, Any], values: Sequence[tuple[Any, Any]]) -> Sett
     for key, value in wanted.items():
         if key not in _KNOWN:
             raise InputError(key, value, f"unknown setting; known: {', '.join(sorted(_KNOWN))}")
+    for key in sorted(_KNOWN - wanted.keys()):
+        # Who takes a budget out may think that nothing is perturbed: no default in silence.
+        allowed = f"every run has this setting: give it a value instead of taking it out (~{key})"
+        raise InputError(key, None, allowed)
     return Settings(**wanted)
 
 
@@ -383,11 +455,15 @@ def _check_shown(setting: str, shown: Any) -> None:
             raise InputError(setting, name, "names a file: letters, digits and . _ - only")
 
 
-def _choices(override: Any) -> list[str]:
-    """The single values that a (sweep) override stands for, as text."""
-    if override.is_sweep_override():
-        return [str(value) for value in override.sweep_string_iterator()]
-    return [override.input_line.partition("=")[2]]
+def _check_axes(experiment: Experiment, given: Set[str]) -> None:
+    """Tables and figures may use the keys of the grid and of the command line."""
+    keys = {key for member in experiment.grid for key in member if key != "control"}
+    known = (keys | given | {"dataset"}) - {*_FOLDERS}
+    for name, options in experiment.tables.items():
+        check_keys(parse_table(name, options), known)
+    for name, options in experiment.figures.items():
+        for strip in parse_figure(name, options):
+            check_keys(strip, known)
 
 
 def _resolved(config: dict[str, Any]) -> dict[str, Any]:

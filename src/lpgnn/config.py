@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from lpgnn.components import Component, construct, import_target
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TunedValues, conf_dir, load_table
-from lpgnn.rows import DEFAULT_METRICS, OTHER_METRICS
+from lpgnn.rows import DEFAULT_METRICS, OTHER_METRICS, Computation
 
 if TYPE_CHECKING:
     from lpgnn.data import Dataset, Graph, GraphFacts
@@ -36,18 +36,10 @@ SCIENCE_VERSION = 1
 
 
 class _Kinds(Mapping[str, type[Component]]):
-    """The kinds of components and their base classes, which are imported when asked for."""
+    """Kinds of components and their base classes, which are imported when asked for."""
 
-    _homes = {  # noqa: RUF012
-        "dataset": ("lpgnn.data", "Dataset"),
-        "feature": ("lpgnn.privacy", "Feature"),
-        "mechanism": ("lpgnn.privacy", "FeatureMechanism"),
-        "label_mechanism": ("lpgnn.privacy", "LabelMechanism"),
-        "protocol": ("lpgnn.privacy", "Protocol"),
-        "filter": ("lpgnn.propagation", "Filter"),
-        "backbone": ("lpgnn.models", "Backbone"),
-        "learner": ("lpgnn.learners", "Learner"),
-    }
+    def __init__(self, homes: Mapping[str, tuple[str, str]]) -> None:
+        self._homes = homes
 
     def __getitem__(self, kind: str) -> type[Component]:
         module, name = self._homes[kind]
@@ -64,7 +56,20 @@ class _Kinds(Mapping[str, type[Component]]):
         return kind in self._homes
 
 
-KINDS = _Kinds()
+# The components that a run consists of, and those that watch it and are in no identity.
+KINDS = _Kinds(
+    {
+        "dataset": ("lpgnn.data", "Dataset"),
+        "feature": ("lpgnn.privacy", "Feature"),
+        "mechanism": ("lpgnn.privacy", "FeatureMechanism"),
+        "label_mechanism": ("lpgnn.privacy", "LabelMechanism"),
+        "protocol": ("lpgnn.privacy", "Protocol"),
+        "filter": ("lpgnn.propagation", "Filter"),
+        "backbone": ("lpgnn.models", "Backbone"),
+        "learner": ("lpgnn.learners", "Learner"),
+    }
+)
+WATCHERS = _Kinds({"logger": ("lpgnn.loggers", "Logger")})
 SELECTIONS = ("paper", "released")  # the keys of lpgnn.learners.RULES
 OUTPUTS = ("predictions", "weights", "history")
 _DEFAULT_EPOCHS = 500
@@ -106,6 +111,7 @@ class Settings:
     metric: str = "acc"
     metrics: Mapping[str, str] = field(default_factory=lambda: DEFAULT_METRICS)
     save: str | Sequence[str] = ()
+    logger: Choice | None = None
     device: str = "auto"
     kernels: str = "auto"
     data_dir: str | Path = "data"
@@ -462,6 +468,11 @@ class Configuration:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @cached_property
+    def computation(self) -> Computation:
+        """What rows know of it."""
+        return Computation(self.identity, self.dataset.name, self.dataset.has_truth)
+
+    @cached_property
     def batch_kind(self) -> str:
         """What runs must share to train side by side: all but budgets, rates, decay and seeds."""
         own = {"x_eps", "y_eps", "learning_rate", "weight_decay", "dropout", "seed", "split"}
@@ -548,7 +559,7 @@ def make_component(kind: str, choice: Any) -> Any:
     """A component from its name in conf/, from a mapping with ``_target_``, or as it is."""
     from lpgnn.data import Graph, InMemory
 
-    base = KINDS[kind]
+    base = (WATCHERS if kind in WATCHERS else KINDS)[kind]
     if isinstance(choice, base):
         _check_dataclass(kind, type(choice))
         return choice

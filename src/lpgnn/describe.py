@@ -31,7 +31,7 @@ def label(configuration: Configuration) -> str:
     return " ".join((*parts, _short(c.filter), learner))
 
 
-def describe(configuration: Configuration, *, done: int, repeats: int) -> str:
+def describe(configuration: Configuration) -> str:
     """What will be computed, from the graph to the hyper-parameters and where they came from."""
     c, g = configuration, configuration.graph
     lines = {
@@ -56,9 +56,8 @@ def describe(configuration: Configuration, *, done: int, repeats: int) -> str:
         }
     else:
         lines["model"] = f"none: {learner}"
-    finished = f"{done} of {repeats} repeats done"
     split = f"split {g.splits}" + ("" if c.split == "random" else f", {c.split}")
-    lines["identity"] = f"{c.identity} (seed {c.seed}, {split}); {finished}"
+    lines["identity"] = f"{c.identity} (seed {c.seed}, {split})"
     return "\n".join(f"{name:>13}  {text}" for name, text in lines.items())
 
 

@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lpgnn.config import SCIENCE_VERSION, Configuration
+from lpgnn.config import SCIENCE_VERSION, Configuration, Settings
 from lpgnn.data import Graph
 from lpgnn.data.splits import Split
-from lpgnn.errors import InputError, StorageError
+from lpgnn.errors import InputError, RunError, StorageError
 from lpgnn.kernels import Backend
-from lpgnn.learners import RULES, Outcome, Run, Server
+from lpgnn.learners import Outcome, Run, Server
+from lpgnn.loggers import LoggedRun, Logger
 from lpgnn.privacy import Collected, Respondents, collect
 from lpgnn.privacy.collection import ReceivedReports
 from lpgnn.propagation import PreparedGraph
@@ -58,6 +59,12 @@ class Measures:
     metrics: Mapping[str, str] = field(default_factory=lambda: DEFAULT_METRICS)
     save: tuple[str, ...] = ()  # of predictions, weights, history
     store: RowStore | None = None  # knows the folder of each run
+    logger: Logger | None = None  # shows runs with their curves elsewhere
+
+    @classmethod
+    def of(cls, settings: Settings, store: RowStore) -> "Measures":
+        logger: Any = None if settings.logger is None else settings.component("logger")
+        return cls(settings.metrics, settings.outputs, store, logger)
 
     @property
     def keep_probabilities(self) -> bool:
@@ -88,14 +95,14 @@ def run_members(
     measures: Measures | None = None,
     on_epoch: Callable[[int], None] | None = None,
     on_rows: Callable[[list[dict[str, Any]]], None] | None = None,
-    on_unmeasured: Callable[[Member, InputError], None] | None = None,
+    on_unmeasured: Callable[[Member, InputError | RunError], None] | None = None,
 ) -> list[dict[str, Any]]:
     """Train runs of one ``batch_kind`` and return their rows, in order.
 
     They train side by side as far as memory allows.  ``on_epoch`` is called after each epoch with
     the number of run-epochs done, ``on_rows`` with finished rows as they come.  ``on_unmeasured``
-    is called with a run whose row lacks a metric, because the metric failed; without it, that is
-    logged.
+    is called with a run whose row lacks a metric, or that was not logged, because the metric or
+    the logger failed; without it, that is logged.
     """
     for configuration, repeat in members:
         _check_member(configuration, repeat, graph)
@@ -120,7 +127,7 @@ def run_members(
     return rows
 
 
-def _log_unmeasured(member: Member, error: InputError) -> None:
+def _log_unmeasured(member: Member, error: InputError | RunError) -> None:
     configuration, repeat = member
     _log.warning("%s repeat %d: %s", configuration.identity, repeat, error)
 
@@ -214,7 +221,7 @@ def _run_batch(
     prepared: PreparedGraph,
     measures: Measures,
     on_epoch: Callable[[int], None] | None,
-    on_unmeasured: Callable[[Member, InputError], None],
+    on_unmeasured: Callable[[Member, InputError | RunError], None],
 ) -> list[dict[str, Any]]:
     started = time.perf_counter()
     c = members[0][0]  # for what all of them share
@@ -253,7 +260,16 @@ def _run_batch(
             raise next(iter(failed.values()))  # without any metric it is not a row
         for error in failed.values():
             on_unmeasured((own, repeat), error)
-        rows.append(row | _provenance(seconds, prepared.backend))
+        row |= _provenance(seconds, prepared.backend)
+        rows.append(row)
+        if measures.logger is not None and measures.store is not None:
+            try:
+                curves = {name: values.tolist() for name, values in outcome.history.items()}
+                measures.logger.log(LoggedRun(row, curves, measures.store.results_dir))
+            except Exception as error:  # the row counts, whatever a viewer makes of it
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                failure = RunError(f"logger {measures.logger.name} failed with {reason}")
+                on_unmeasured((own, repeat), failure)
         if measures.save and measures.store is not None:
             folder = measures.store.run_folder(own.identity, repeat)
             try:
@@ -363,13 +379,6 @@ def _provenance(seconds: float, backend: Backend) -> dict[str, Any]:
         "revision": revision,
         "dirty": dirty,
     }
-
-
-def output_files(save: Iterable[str]) -> list[str]:
-    """The files that ``save`` stands for, in the folder of a run."""
-    names = {"predictions": "predictions-{}.csv", "weights": "weights-{}.npz"}
-    found = [names[one].format(rule) for one in save if one in names for rule in RULES]
-    return [*found, "history.csv"] if "history" in save else found
 
 
 def _save(

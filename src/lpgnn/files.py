@@ -11,6 +11,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 _logger = logging.getLogger("lpgnn")
 
@@ -19,19 +20,25 @@ _SHARED = ((0o020, 0o060), (0o002, 0o006))
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a whole file or nothing, through a temporary file in the same folder.
+    """Write a whole file or nothing."""
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A temporary file in the same folder, which takes the name at the end.
 
     A symbolic link stays a link: its target is replaced.
     """
     path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     # os.open applies umask, which tempfile does not.
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
+        with os.fdopen(descriptor, "w+b") as file:
+            yield file
             share(file.fileno(), path.parent)
             file.flush()
             os.fsync(file.fileno())

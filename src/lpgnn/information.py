@@ -1,13 +1,12 @@
 """``python -m lpgnn.information``: what bit reports tell about private features, measured."""
 
-import argparse
 import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from lpgnn.application import add_config_dir
+from lpgnn.commands import Command
 from lpgnn.composition import Point, expand
 from lpgnn.config import Settings
 from lpgnn.data import Dataset, Graph
@@ -31,17 +30,16 @@ DEFAULTS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lpgnn.information",
-        description="Count how many bits of multi-bit reports depend on the features, beside what "
-        "is expected, and compute the signal-to-noise ratio of one report about its node's class.",
-        epilog="Overrides as for lpgnn.run, with comma-separated values; not given: "
+    command = Command(
+        "information",
+        "Count how many bits of multi-bit reports depend on the features, beside what is expected, "
+        "and compute the signal-to-noise ratio of one report about its node's class.",
+        "Settings as for lpgnn.run, with comma-separated values; not given:\n"
         + " ".join(f"{key}={value}" for key, value in DEFAULTS.items())
-        + ".  Writes RESULTS_DIR/information.csv, where other datasets' lines stay.",
+        + ".\nWrites RESULTS_DIR/information.csv, where other datasets' lines stay.",
     )
-    add_config_dir(parser)
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    options = parser.parse_intermixed_args(arguments)
+    command.takes_settings()
+    options = command.read(arguments)
     return exit_code(lambda: _measure(options.overrides, options.config_dir))
 
 

@@ -9,14 +9,13 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from lpgnn.application import add_config_dir
-from lpgnn.composition import expand
+from lpgnn.commands import Command, one_run, writing
 from lpgnn.config import KINDS, Settings, configuration_of
 from lpgnn.data import Dataset, Graph, InMemory
 from lpgnn.engine import Measures, collect_repeat, probabilities_of, run_repeats, split_of
@@ -24,38 +23,28 @@ from lpgnn.errors import InputError, exit_code
 from lpgnn.rows import RowStore, load_weights, save_predictions
 
 USAGE = """\
-Overrides are those of lpgnn.run.  Without --model they describe the run: its weights are taken from
+Settings are those of lpgnn.run.  Without --model they describe the run: its weights are taken from
 results_dir, or trained first.  With --model they may name another dataset, data_dir or device.
 Exit codes: 0 done, 1 cannot be trained or stored, 2 bad input."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lpgnn.predict",
-        description="Write node, predicted class and probabilities for all nodes of a graph.",
-        epilog=USAGE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    command = Command(
+        "predict", "Write node, predicted class and probabilities for all nodes of a graph.", USAGE
     )
-    parser.add_argument("--model", type=Path, help="a weights-*.npz of save=weights")
-    parser.add_argument("--repeat", type=int, default=0, help="whose weights (default: 0)")
-    parser.add_argument("--output", type=Path, default=Path("predictions.csv"))
-    parser.add_argument(
+    command.add_argument("--model", type=Path, help="a weights-*.npz of save=weights")
+    command.takes_repeat("whose weights (default: 0)")
+    command.add_argument("--output", type=Path, default=Path("predictions.csv"))
+    command.add_argument(
         "--trust", action="store_true", help="import the model's components from outside lpgnn"
     )
-    add_config_dir(parser)
-    parser.add_argument("overrides", nargs="*", metavar="OVERRIDE")
-    options = parser.parse_intermixed_args(arguments)
+    command.takes_settings()
+    options = command.read(arguments)
     return exit_code(lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> int:
-    points = expand(options.overrides, config_dirs=options.config_dir)
-    if len(points) > 1:
-        text = " ".join(options.overrides)
-        raise InputError("overrides", text, f"must be one run, not {len(points)}")
-    settings = points[0].settings
-    if options.repeat < 0:
-        raise InputError("--repeat", options.repeat, "must be a whole number >= 0")
+    settings = one_run(options)
     if options.model is None:
         path = _trained(settings, options.repeat)
         dataset: Dataset | None = None
@@ -71,11 +60,8 @@ def _run(options: argparse.Namespace) -> int:
         kernels=settings.kernels,
         trust=trust,
     )
-    try:
+    with writing("--output", options.output):
         found.save(options.output)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InputError("--output", options.output, f"cannot be written ({reason})") from None
     print(f"{found.describe()}\nmodel: {path}\npredictions: {options.output}")
     return 0
 
@@ -150,7 +136,7 @@ def _trained(settings: Settings, repeat: int) -> Path:
     if settings.force is True or not path.is_file():
         store.check_writable()
         graph = configuration.dataset.load(settings.data_path)
-        measures = Measures(settings.metrics, (*settings.outputs, "weights"), store)
+        measures = replace(Measures.of(settings, store), save=(*settings.outputs, "weights"))
         rows = run_repeats(
             configuration,
             graph,

@@ -3,9 +3,13 @@
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lpgnn.errors import Ended, InputError, RunError, StorageError, exit_code
+
+if TYPE_CHECKING:
+    from lpgnn.composition import Point
+    from lpgnn.sweeps.session import Launcher
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,10 +31,7 @@ def compute(config: Any) -> None:
     from lpgnn.composition import composed_point
 
     try:
-        point = composed_point(config)
-        from lpgnn.sweeps.session import run_points  # brings torch
-
-        _end(run_points([point]))
+        _end(_run_points([composed_point(config)]))
     except InputError as error:
         raise Ended(2) from error  # Hydra would print lines of its own
     except (RunError, StorageError) as error:
@@ -42,13 +43,24 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     from lpgnn.composition import expand
 
     points = expand(arguments, multirun=True, hydra_overrides=config.hydra.overrides.hydra)
-    from lpgnn.sweeps.session import Launcher, run_points  # brings torch
-
     launcher = None
     if launch is not None:
+        from lpgnn.sweeps.session import Launcher  # brings torch
+
         name = str(config.hydra.runtime.choices["hydra/launcher"])
         launcher = Launcher(name, Path(config.hydra.sweep.dir).absolute(), launch)
-    _end(run_points(points, launcher))
+    _end(_run_points(points, launcher))
+
+
+def _run_points(points: "Sequence[Point]", launcher: "Launcher | None" = None) -> int:
+    from lpgnn.finished import tell_finished
+
+    told = tell_finished([point.settings for point in points])
+    if told is not None:
+        return told
+    from lpgnn.sweeps.session import run_points  # brings torch
+
+    return run_points(points, launcher)
 
 
 def _end(code: int) -> None:

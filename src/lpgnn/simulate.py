@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from lpgnn.application import add_config_dir
 from lpgnn.client import ClientError, Task, encode, perturb, to_json, write_task
-from lpgnn.composition import expand
+from lpgnn.commands import Command, one_run, writing
 from lpgnn.config import Settings
 from lpgnn.data import Graph, Split
 from lpgnn.data.sparse import CsrMatrix
@@ -22,34 +21,30 @@ from lpgnn.files import write_atomically
 from lpgnn.privacy import MultiBit, RandomizedResponse
 from lpgnn.privacy.public_graph import PublicGraph
 
+USAGE = """\
+Settings are those of lpgnn.run; dataset, mechanism, x_eps, y_eps, split and seed count here.
+Exit codes: 0 done, 2 bad input."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lpgnn.simulate",
-        description="Write what the users of a clean graph would send: task.json, graph.npz and "
-        "reports.bin, made by the client, and labels.csv to evaluate with.",
-        epilog="Overrides are those of lpgnn.run; dataset, mechanism, x_eps, y_eps, split and seed "
-        "count here.  Exit codes: 0 done, 2 bad input.",
+    command = Command(
+        "simulate",
+        "Write what the users of a clean graph would send: task.json, graph.npz and reports.bin, "
+        "made by the client, and labels.csv to evaluate with.",
+        USAGE,
     )
-    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
-    parser.add_argument("--repeat", type=int, default=0, help="draw as this repeat of a run does")
-    parser.add_argument("--json", action="store_true", help="reports.jsonl instead of reports.bin")
-    add_config_dir(parser)
-    parser.add_argument("overrides", nargs="*", help="KEY=VALUE", metavar="OVERRIDE")
-    options = parser.parse_intermixed_args(arguments)
+    command.add_argument("--out", type=Path, required=True, help="the folder to write")
+    command.takes_repeat("draw as this repeat of a run does")
+    command.add_argument("--json", action="store_true", help="reports.jsonl instead of reports.bin")
+    command.takes_settings()
+    options = command.read(arguments)
     return exit_code(lambda: _simulate(options))
 
 
 def _simulate(options: argparse.Namespace) -> int:
-    points = expand(options.overrides, config_dirs=options.config_dir)
-    if len(points) > 1:
-        text = " ".join(options.overrides)
-        raise InputError("overrides", text, f"must be one run, not {len(points)}")
-    settings = points[0].settings
+    settings = one_run(options)
     configuration = settings.resolve()
     graph = configuration.dataset.load(settings.data_path)
-    if options.repeat < 0:
-        raise InputError("--repeat", options.repeat, "must be a whole number >= 0")
     split = split_of(configuration, graph, options.repeat)
     public = PublicGraph(graph.topology, split.train, split.val, graph.node_ids, graph.class_names)
     source = task_of(settings, graph, public, salt=f"simulated/{settings.seed}/{options.repeat}")
@@ -57,11 +52,12 @@ def _simulate(options: argparse.Namespace) -> int:
     # A stream of its own for each (seed, repeat): another repeat is another collection.
     draws = random.Random(f"lpgnn/users/{settings.seed}/{options.repeat}").getrandbits
     reports = list(_reports(task, graph, public, draws, as_json=options.json))
-    write_atomically(options.out / "task.json", source)
-    public.save(options.out / "graph.npz")
     name = "reports.jsonl" if options.json else "reports.bin"
-    write_atomically(options.out / name, b"".join(reports))
-    write_atomically(options.out / "labels.csv", _labels(graph, split))
+    with writing("--out", options.out):
+        write_atomically(options.out / "task.json", source)
+        public.save(options.out / "graph.npz")
+        write_atomically(options.out / name, b"".join(reports))
+        write_atomically(options.out / "labels.csv", _labels(graph, split))
     print(
         f"{len(reports):,} reports of {task.report_bytes} bytes in {options.out / name}\n"
         f"next: python -m lpgnn.collect task={options.out / 'task.json'} "

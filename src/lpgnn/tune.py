@@ -23,11 +23,10 @@ from lpgnn.composition import Point, expand
 from lpgnn.config import Settings, facts_of
 from lpgnn.errors import InputError, exit_code
 from lpgnn.hyperparameters import TUNED_FILE, load_table
-from lpgnn.rows import Row, RowStore, write_atomically
+from lpgnn.rows import Row, RowStore, missing_repeats, write_atomically
 from lpgnn.sweeps import (
     CostModel,
     Execution,
-    missing_repeats,
     plan_tasks,
     run_tasks,
 )
@@ -164,7 +163,7 @@ def choose(
     work = {
         configuration.identity: (
             configuration,
-            missing_repeats(configuration, one.settings.repeats, store),
+            missing_repeats(configuration.computation, one.settings.repeats, store),
         )
         for group in candidates.values()
         for one in group

@@ -1,7 +1,5 @@
-import os
 import pickle
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,6 +10,7 @@ import pytest
 import torch
 import yaml
 
+from conftest import Imports
 from lpgnn.components import Component
 from lpgnn.config import make_component
 from lpgnn.data import (
@@ -171,30 +170,17 @@ def test_a_bug_in_a_function_keeps_its_traceback(module: Path, tmp_path: Path) -
         dataset_from_target("plugged.buggy", {}).load(tmp_path)
 
 
-def identities_in_a_new_process(folder: Path, targets: list[str]) -> list[str]:
-    """Edits of a module count in the next process: this one has imported it already."""
-    code = (
-        "from lpgnn.data import dataset_from_target\n"
-        f"for target in {targets!r}:\n"
-        "    print(dataset_from_target(target, {}).identity)"
-    )
-    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    return done.stdout.splitlines()
-
-
-def test_editing_a_module_changes_the_identity(module: Path, tmp_path: Path) -> None:
+def test_editing_a_module_changes_the_identity(
+    module: Path, tmp_path: Path, import_anew: Imports
+) -> None:
+    """Edits of a module count in the next process."""
     ours = "lpgnn.data.BlockModel"
     targets = ["plugged.load", "plugged.bound", "plugged.Own", ours]
-    before = identities_in_a_new_process(tmp_path, targets)
+    import_anew(tmp_path)
+    before = [dataset_from_target(target, {}).identity for target in targets]
     module.write_text(MODULE.replace("num_features=50", "num_features=60"), encoding="utf-8")
-    after = identities_in_a_new_process(tmp_path, targets)
+    import_anew(tmp_path)
+    after = [dataset_from_target(target, {}).identity for target in targets]
     for target, first, second in zip(targets, before, after, strict=True):
         assert (first == second) == (target == ours)
 

@@ -1,5 +1,6 @@
 import csv
 import math
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -234,7 +235,10 @@ EDGES = "from,to\nx,y\ny,z\n"
             r"of node 'z' in .*must be a finite",
         ),
         (NODES.replace("1,1,u", "1,inf,u"), EDGES, r"of node 'z' in column 'b'"),
-        (NODES.replace("label", "klass"), EDGES, r"one column must be 'label'|must be a finite"),
+        (NODES.replace("1,1,u", "1,1e400,u"), EDGES, r"features='inf' of node 'z' in column 'b'"),
+        (NODES.replace("label", "klass"), EDGES, r"one column must be 'label', with blanks"),
+        (NODES.replace("id,a", "who,id"), EDGES, r"nodes=column 'id'\): must be the first"),
+        (NODES, f"from,to\n{'q' * 5000},x\n", r"edges=id 'q{56}\.\.\. in row 1"),
         (NODES.replace("w,val", "u,val"), EDGES, r"labels=one class, 'u'"),
         (NODES.replace(",u,", ",,").replace(",w,", ",,"), EDGES, r"labels=0 classes"),
         (NODES.replace("val", "valid"), EDGES, r"dataset\.split='valid': must be train, val"),
@@ -274,6 +278,9 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
         ({"ranges": "wide"}, r"ranges=wide: must be unit, file, data"),
         ({"ranges": [1, 0]}, r"dataset\.ranges=\[1, 0\] of feature 0: low must be below high"),
         ({"ranges": [0, math.inf]}, r"dataset\.ranges=.*both finite"),
+        ({"ranges": [0, 5e-324]}, r"dataset\.ranges=.*both finite"),
+        ({"ranges": [-1.7e308, 1.7e308]}, r"dataset\.ranges=.*both finite"),
+        ({"split": [math.nan, 0.5, 0.5]}, r"dataset\.split=.*must be three positive numbers"),
         ({"split": "mine"}, r"dataset\.split=mine: must be own, random or three ratios"),
         ({"split": [0.5, 0.5]}, r"dataset\.split="),
         ({"split": [0.9, 0.2, 0.2]}, r"dataset\.split=\(0\.9, 0\.2, 0\.2\)"),
@@ -289,6 +296,46 @@ def test_bad_options_are_refused_in_one_line(
     with pytest.raises(InputError, match=message) as caught:
         Files(**{"path": str(tmp_path), "ranges": "unit", **options}).load(tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_folder_has_one_list_of_features(tmp_path: Path) -> None:
+    for name, content in (("nodes.csv", NODES), ("edges.csv", EDGES), ("features.csv", NODES)):
+        (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match=r"features\.csv: stands beside nodes\.csv"):
+        load(tmp_path, ranges="unit")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [("", "features=none"), ("x,,1\n", "no feature in row 1"), ("x,f,nan\n", "'nan' in row 1")],
+)
+def test_bad_pairs_are_refused(rows: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "features.csv").write_text("id,feature,value\n" + rows)
+    (tmp_path / "labels.csv").write_text("id,label\nx,u\ny,w\nz,\n")
+    (tmp_path / "edges.csv").write_text(EDGES)
+    with pytest.raises(InputError, match=message):
+        load(tmp_path, ranges="unit")
+
+
+@pytest.mark.parametrize("form", ["utf-8-sig", "CRLF", "blank lines", "quoted"])
+def test_tables_as_other_programs_write_them(form: str, tmp_path: Path) -> None:
+    plain, other = tmp_path / "plain", tmp_path / "other"
+    for folder in (plain, other):
+        folder.mkdir()
+        for name, content in (("nodes.csv", NODES), ("edges.csv", EDGES)):
+            written = content.replace("x", "x\n1") if form == "quoted" else content
+            if form == "quoted":
+                written = written.replace("x\n1", '"x\n1"')
+            if folder == other and form == "CRLF":
+                written = written.replace("\n", "\r\n")
+            if folder == other and form == "blank lines":
+                written = written.replace("\n", "\n\n")
+            marked = folder == other and form == "utf-8-sig"
+            encoding = "utf-8-sig" if marked else "utf-8"
+            (folder / name).write_bytes(written.encode(encoding))
+    found = load(other, ranges="unit")
+    assert found.fingerprint == load(plain, ranges="unit").fingerprint
+    assert found.node_ids == (("x\n1" if form == "quoted" else "x"), "y", "z")
 
 
 def test_own_without_masks_is_refused(tmp_path: Path) -> None:
@@ -341,6 +388,15 @@ def text(name: str, content: str) -> Callable[[Path], Path]:
     return write
 
 
+def huge_array(folder: Path) -> Path:
+    """A header that promises 10^14 numbers, and none of them."""
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (100000000000000,), }".ljust(117)
+    start = b"\x93NUMPY\x01\x00" + (len(header) + 1).to_bytes(2, "little")
+    with zipfile.ZipFile(folder / "g.npz", "w") as archive:
+        archive.writestr("labels.npy", start + header + b"\n")
+    return folder / "g.npz"
+
+
 CSR = {
     "adj_indices": np.array([1, 0]),
     "adj_indptr": np.array([0, 1, 2]),
@@ -364,7 +420,8 @@ EDGE_ARRAYS = {
         (npz(**{**CSR, "adj_indptr": np.array([0, 3, 2])}), "must not fall"),
         (npz(**{**CSR, "labels": np.array([0.5, 1])}), "labels=shape .* float64"),
         (npz(**{**CSR, "labels": np.array([0, 1, 1])}), "labels=shape"),
-        (npz(**{**CSR, "labels": np.array([Trap(), Trap()])}), "not a readable npz"),
+        (npz(**{**CSR, "labels": np.array([Trap(), Trap()])}), "npz=labels.: must be a plain"),
+        (huge_array, "not a readable npz of plain arrays: Unable to allocate"),
         (npz(**{**EDGE_ARRAYS, "edges": np.array([[0, 7]])}), r"edges=0\.\.7"),
         (npz(**{**EDGE_ARRAYS, "edges": np.array([0, 1])}), r"must be \[E, 2\]"),
         (npz(**{**EDGE_ARRAYS, "node_features": np.ones(2)}), r"must be \[N, d\]"),

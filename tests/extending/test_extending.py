@@ -1,53 +1,57 @@
 """Adding to lpgnn from outside: each example is one file, and nothing of lpgnn changes."""
 
 import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from conftest import Imports
+from lpgnn import run
+from lpgnn.report import __main__ as report
+
+pytestmark = pytest.mark.slow
 
 WORKBENCH = Path(__file__).parent / "workbench"
 # What each example adds, the overrides that use it, and how many lines it may have.
 EXAMPLES = {
     "uniform_noise.py": (["mechanism=uniform", "mechanism.span=2"], 25),
     "neighbour_response.py": (["label_mechanism=neighbour"], 25),
-    "generalised_cross_entropy.py": (["learner=gce", "learner.q=0.5"], 30),
+    "focal_loss.py": (["learner=focal", "learner.gamma=1"], 30),
     "averaged_powers.py": (["filter=averaged", "+filter.conditioning=node"], 30),
     "soft_threshold.py": (["filter=threshold"], 25),
     "perceptron.py": (["backbone=perceptron"], 40),
     "ring.py": (["dataset.size=40"], 25),
     "worst_class.py": (["+metrics.worst=worst_class.worst_class", "metric=worst"], 10),
 }
+CONF = ("--config-dir", str(WORKBENCH / "conf"))
 
 
-def call(module: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", module, "--config-dir", str(WORKBENCH / "conf"), *words]
-    environment = os.environ | {"PYTHONPATH": str(WORKBENCH)}
-    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+@pytest.fixture(autouse=True)
+def _importable(import_anew: Imports) -> None:
+    import_anew(WORKBENCH)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_is_one_short_file_and_runs(example: str, tmp_path: Path) -> None:
+def test_an_example_is_one_short_file_and_runs(
+    example: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     overrides, most_lines = EXAMPLES[example]
     assert len((WORKBENCH / example).read_text().splitlines()) <= most_lines
     small = ["dataset=ring", "max_epochs=3", "repeats=2", f"results_dir={tmp_path}"]
-    done = call("lpgnn.run", *small, *overrides)
-    assert done.returncode == 0, done.stderr
+    words = [*CONF, *small, *overrides, "--workers", "0"]
+    assert run.main(words) == 0
     metric = "worst" if "metric=worst" in overrides else "acc"
-    assert f": test {metric} " in done.stdout.splitlines()[-2]
-    again = call("lpgnn.run", *small, *overrides)
-    assert "2 of 2 repeats done" in again.stdout
+    assert f": test {metric} " in capsys.readouterr().out.splitlines()[-2]
+    assert run.main(words) == 0
+    assert "2 of 2 repeats done" in capsys.readouterr().out
 
 
 def test_an_experiment_of_ones_own_makes_a_table_and_a_figure_without_python(
     tmp_path: Path,
 ) -> None:
-    ran = call("lpgnn.run", "+experiment=mine", f"results_dir={tmp_path}", "--workers", "1")
-    assert ran.returncode == 0, ran.stderr
-    reported = call("lpgnn.report", "experiment=mine", f"results_dir={tmp_path}")
-    assert reported.returncode == 0, reported.stderr
+    words = [*CONF, f"results_dir={tmp_path}"]
+    assert run.main(["+experiment=mine", *words, "--workers", "0"]) == 0
+    assert report.main(["experiment=mine", *words]) == 0
     with (tmp_path / "tables" / "mine.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     # Two mechanisms and blank reports at two budgets, and labels only at both.

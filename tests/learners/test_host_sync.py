@@ -7,7 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from lpgnn.learners import CrossEntropy, Drop, ForwardCorrection, NetworkLearner, Residual
+from lpgnn.learners import (
+    BackwardCorrection,
+    CrossEntropy,
+    Drop,
+    EarlyLearning,
+    ForwardCorrection,
+    NetworkLearner,
+    NoiseGovernance,
+    Reconstruction,
+    Residual,
+    SymmetricCrossEntropy,
+)
 from lpgnn.models import Backbone
 from lpgnn.propagation import KProp
 from models.reference import BACKBONES, KINDS, Kind
@@ -71,6 +82,11 @@ LEARNERS: list[NetworkLearner] = [
     CrossEntropy(),
     Residual(),
     GeneralisedCrossEntropy(),
+    BackwardCorrection(),
+    SymmetricCrossEntropy(),
+    EarlyLearning(),
+    Reconstruction(2),
+    NoiseGovernance(),
 ]
 
 

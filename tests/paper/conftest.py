@@ -1,27 +1,31 @@
 """Expanding the paper's grids takes seconds: all tests here share one expansion."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
-from lpgnn.composition import Point, expand
+from lpgnn.composition import Experiment, Point, read_experiment
 from lpgnn.report import Cell, Source, Table
 from lpgnn.report.build import tables_of
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True, scope="package")
 def _shared_expansion() -> Iterator[None]:
-    @lru_cache
-    def points(experiment: str) -> list[Point]:
-        return expand([experiment], multirun=True)
+    read = lru_cache(read_experiment)  # folders alone differ, which decide no number
 
-    def shared(overrides: Sequence[str], *, multirun: bool, config_dirs: object) -> list[Point]:
-        return points(overrides[0])
+    def shared(name: str, *places: object) -> tuple[Experiment, list[Point]]:
+        return read(name)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lpgnn.report.evidence.expand", shared)
+        patch.setattr("lpgnn.report.evidence.read_experiment", shared)
         yield
 
 

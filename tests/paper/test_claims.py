@@ -1,4 +1,4 @@
-"""Every sentence of README and NOTES that compares is made from rows, and changes with them."""
+"""Every sentence that compares is made from rows, and changes with them."""
 
 import csv
 import math
@@ -14,9 +14,9 @@ from lpgnn.bench.scale import GROWTH_GOAL, growth, read_rows
 from lpgnn.paper import wording
 from lpgnn.paper.claims import Claims
 from lpgnn.paper.comparison import compare
+from lpgnn.paper.documents import DOCUMENTS, marks, write_documents
 from lpgnn.paper.findings import PAPER_EXPERIMENTS, PAPER_TABLES, Findings
 from lpgnn.paper.notes import IndependentCheck, Rounding, fill, write_notes
-from lpgnn.paper.readme import marks, write_readme
 from lpgnn.paper.splits import best_splits
 from lpgnn.paper.wording import Contest, Count, Family, claim, points, span, verdict
 from lpgnn.report import Cell, Source
@@ -37,7 +37,7 @@ def claims_of(source: Source) -> Claims:
 
 
 def texts(claims: Claims) -> Texts:
-    """The notes, and the README's sentences on the controls."""
+    """The notes, and the sentences on the controls."""
     return fill("notes.md.j2", claims), fill("controls.md.j2", claims)
 
 
@@ -48,7 +48,9 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Claims:
     shutil.copytree(ROOT / "results" / "rows", top / "results" / "rows")
     for path in (ROOT / "results").glob("*.csv"):
         shutil.copy(path, top / "results")
-    shutil.copy(ROOT / "README.md", top)
+    for name in DOCUMENTS:
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, top / name)
     return claims_of(Source(top / "results"))
 
 
@@ -111,11 +113,11 @@ def section(text: str, title: str) -> str:
     return re.split(r"\n#+ ", rest)[0]
 
 
-def test_readme_and_notes_are_what_the_committed_rows_say(committed: Claims) -> None:
+def test_documents_and_notes_are_what_the_committed_rows_say(committed: Claims) -> None:
     write_notes(committed)
     source = committed.source
-    write_readme(committed, read_information(source.results_dir), best_splits(source))
-    for name in ("README.md", "results/NOTES.md"):
+    write_documents(committed, read_information(source.results_dir), best_splits(source))
+    for name in (*DOCUMENTS, "results/NOTES.md"):
         made = (committed.source.results_dir.parent / name).read_bytes()
         assert made == (ROOT / name).read_bytes(), f"{name}: run python -m lpgnn.report"
 
@@ -337,25 +339,25 @@ def test_a_family_is_corrected_as_one() -> None:
     assert str(Family((None, None))) == "not known in any of 2 (no rows of one engine)"
 
 
-def prose(text: str) -> str:
-    """A Markdown text without its generated sections, code and addresses."""
-    for name in ("results", "controls"):
-        begin, end = map(re.escape, marks(name))
+def prose(name: str) -> str:
+    """A document without its generated sections, code and addresses."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for section in DOCUMENTS[name]:
+        begin, end = map(re.escape, marks(section))
         text, count = re.subn(f"{begin}.*?{end}", "", text, flags=re.DOTALL)
-        assert count == 1, name
+        assert count == 1, section
     text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     return re.sub(r"`[^`]*`|\]\([^)]*\)", "", text)
 
 
-# What may stand in the README by hand, and why.
+# What may stand in a document by hand, and why.
 ALLOWED = {"3.11": "the version of Python"}
 
 
-def test_no_measured_number_is_typed_into_the_readme() -> None:
-    text = prose((ROOT / "README.md").read_text(encoding="utf-8"))
-    speed = text[text.index("## Speed") : text.index("## Adding to it")]
-    found = set(NUMBER.findall(text.replace(speed, "")))
-    assert found <= set(ALLOWED), "generate it, or explain it in ALLOWED"
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_no_measured_number_is_typed_into_a_document(name: str) -> None:
+    text = prose(name)
+    assert set(NUMBER.findall(text)) <= set(ALLOWED), "generate it, or explain it in ALLOWED"
     assert not re.search(r"\d+ of \d+|\d ± \d", text)
 
 
@@ -371,9 +373,8 @@ def three_digits(value: str) -> str:
     return f"{float(value):.0f}" if float(value) >= 100 else f"{float(value):.3g}"
 
 
-def test_the_readmes_speed_is_what_the_benchmarks_measured() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    text = readme[readme.index("## Speed") : readme.index("## Adding to it")]
+def test_the_page_on_speed_says_what_the_benchmarks_measured() -> None:
+    text = (ROOT / "docs" / "design" / "speed.md").read_text(encoding="utf-8")
     expected, floors = [], []
     with (BENCH / "speed.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -408,9 +409,16 @@ def test_the_readmes_speed_is_what_the_benchmarks_measured() -> None:
     assert not NUMBER.findall(rest), "no benchmark has measured it"
 
 
-def test_numbers_in_the_readmes_text_follow_from_formulas() -> None:
-    """d/(2m) coth(eps/2m) on Cora at 0.1, and the chance to keep a label: e / (e + 6)."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def words_of(page: str) -> str:
+    return " ".join((ROOT / "docs" / page).read_text(encoding="utf-8").split())
+
+
+def test_numbers_in_the_documentation_follow_from_formulas() -> None:
+    """d/(2m) coth(eps/2m) on Cora at 0.1, the chance to keep a label, and e^eps."""
     size = 1432 / 2 / math.tanh(0.1 / 2)
-    assert f"{round(size, -3):,.0f} on Cora at `x_eps=0.1`" in readme
-    assert f"(keep = {math.e / (math.e + 6):.4f})" in readme
+    assert f"{round(size, -3):,.0f} on Cora at `x_eps=0.1`" in words_of("concepts/controls.md")
+    assert f"(keep = {math.e / (math.e + 6):.4f})" in words_of("start/first_run.md")
+    budgets = words_of("concepts/budgets.md")
+    for eps in (0.1, 1, 2, 4):
+        ratio = math.exp(eps)
+        assert f"| {eps:g} | {ratio:.3g} times | {100 * ratio / (ratio + 1):.0f} % |" in budgets

@@ -1,6 +1,5 @@
 import csv
 import math
-import re
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,6 @@ from lpgnn.paper.curves import (
 )
 from paper.conftest import Paper
 from report.rows import add_rows
-
-PAPER = Path(__file__).parents[2] / ".." / "shared" / "paper" / "lpgnn.tex"
 
 
 def write(folder: Path) -> Path:
@@ -70,30 +67,19 @@ def test_curves_are_the_files_of_the_paper(paper: Paper) -> None:
 
 
 def test_files_and_columns_are_those_of_the_papers_tex(paper: Paper) -> None:
-    if not PAPER.is_file():
-        pytest.skip("the paper's TeX source is not beside this checkout")
-    tex = PAPER.read_text(encoding="utf-8")
-    ours = {key: list(cells) for key, cells in curves(paper.source).items()}
+    """The loops of the TeX source over graphs, models and budgets, and its symbolic x coords."""
+    budgets, steps = ["0.01", "0.1", "1.0", "2.0", "3.0", "inf"], ["0", "2", "4", "8", "16"]
     plotted: dict[tuple[str, str], list[str]] = {}
-    figures = re.findall(r"\\newcommand\{\\plot\}.*?\\caption", tex, re.DOTALL)
-    for figure in figures:
-        datasets = re.findall(r"\\subfloat\[\w+\]\{\\plot(?:\[[^]]*\])?\{\}\{(\w+)\}\}", figure)
-        (coordinates,) = re.findall(r"symbolic x coords=\{([^}]*)\}", figure)
-        models = re.findall(r"\\pgfplotsinvokeforeach\{([^}]*)\}", figure)
-        loops = re.findall(
-            r"\\foreach \\(\w+) in \{([^}]*)\}.*?table\[x=(\w+), y=test/acc_mean, "
-            r"y error=test/acc_ci, col sep=comma\] \{figures/([^}]*)\.csv\}",
-            figure,
-            re.DOTALL,
-        )
-        for variable, values, axis, path in loops:
-            for value in values.split(","):
-                for dataset in datasets:
-                    for model in models[0].split(",") if models else [""]:
-                        file = path.replace(f"\\{variable}", value.strip())
-                        file = file.replace("##1", model.strip()).replace("#3", dataset)
-                        plotted[file, axis] = [c.strip() for c in coordinates.split(",")]
-    assert plotted == ours
+    for dataset in ("cora", "pubmed", "facebook", "lastfm"):
+        for model in ("gcn", "gat", "sage"):
+            for y_eps in ("1.0", "2.0", "3.0", "inf"):
+                file = f"xyeps/model={model},dataset={dataset},y_eps={y_eps}"
+                plotted[file, "x_eps"] = budgets
+        for x_eps in ("0.01", "0.1", "1.0"):
+            plotted[f"kprop/dataset={dataset},x_eps={x_eps}", "x_steps"] = steps
+        for y_eps in ("0.5", "1.0", "2.0"):
+            plotted[f"kprop/dataset={dataset},y_eps={y_eps}", "y_steps"] = steps
+    assert {key: list(cells) for key, cells in curves(paper.source).items()} == plotted
 
 
 def test_convexity_minimum_is_the_papers() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lpgnn.composition import experiment_names
+from lpgnn.composition import _Composer, experiment_names
 from lpgnn.paper.findings import BEYOND_EXPERIMENTS, PAPER_EXPERIMENTS
 from lpgnn.report.build import tables_of
 from paper.conftest import Paper
@@ -78,3 +78,15 @@ def test_the_conditioned_edition_differs_from_the_paper_only_in_its_protocol(pap
         paper.cell(f"{p}mechanisms", "cora", "Labels only", "1") for p in ("", "conditioned_")
     ]
     assert labels[0].identity == labels[1].identity
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_command_of_a_number_computes_it_alone(name: str, paper: Paper) -> None:
+    """One point for each member of the grid."""
+    results = paper.source.results(name)
+    members = {(cell.point.label, *cell.point.keys): cell for cell in results.cells}
+    with _Composer((), ()) as composer:
+        for cell in members.values():
+            words = results.experiment.overrides(cell.point)
+            (found,) = composer.points(words, multirun=False)
+            assert found.settings.resolve(fetch=False).identity == cell.identity, words

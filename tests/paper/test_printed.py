@@ -5,7 +5,8 @@ import pytest
 from lpgnn.paper.comparison import compare
 from lpgnn.paper.findings import PAPER_TABLES
 from lpgnn.paper.statistics import DATASETS, printed_statistics, statistics, statistics_grid
-from lpgnn.report.tables import Printed, TableSpec, read_printed
+from lpgnn.report.tables import Printed, read_printed
+from lpgnn.shown import TableSpec
 from paper.conftest import Paper
 
 BLOCKS = {"features": None}

@@ -1,14 +1,16 @@
-import base64
 import hashlib
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
-from lpgnn.paper.readme import BEGIN, END
+from lpgnn.paper.documents import DOCUMENTS, marks
 from lpgnn.report.__main__ import main
 from lpgnn.report.information import renew_information
+from lpgnn.report.page import data_uri
+from lpgnn.rows import summarise
 from paper.conftest import Paper
 from report.rows import add_rows
 from report.test_information import AT_ONE, CORA
@@ -42,7 +44,10 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ohd = paper.cell("features", "ohd", "lastfm")
     add_rows(folder, ohd.point.settings, [66.0] * 10, failed=[2])
     renew_information([CORA, AT_ONE], folder)
-    (top / "README.md").write_text(f"above\n{BEGIN}\nold numbers\n{END}\nbelow\n")
+    for name, sections in DOCUMENTS.items():
+        parts = [f"{begin}\nold numbers\n{end}" for begin, end in map(marks, sections)]
+        (top / name).parent.mkdir(parents=True, exist_ok=True)
+        (top / name).write_text("\n".join(["above", *parts, "below", ""]))
     assert main([f"results_dir={folder}", "selection=paper"]) == 0
     return folder
 
@@ -64,21 +69,29 @@ def test_a_second_run_changes_no_byte(results: Path, capsys: pytest.CaptureFixtu
     assert "0 above, 0 below, 31 unfinished, 92 missing" in text
 
 
-def test_what_no_row_supports_any_more_is_removed(results: Path, tmp_path: Path) -> None:
-    stale = tmp_path / "tables" / "learners.md"
-    stale.parent.mkdir()
-    stale.write_text("old numbers")
-    ohd = Paper(tmp_path).cell("features", "ohd", "lastfm")
-    add_rows(tmp_path, ohd.point.settings, [66.0] * 10)
-    assert main([f"results_dir={tmp_path}"]) == 0
-    assert not stale.exists()
-    assert (tmp_path / "tables" / "features.md").is_file()
+@pytest.fixture(scope="module")
+def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of one number, beside what earlier rows left and a README without both marks."""
+    top = tmp_path_factory.mktemp("sparse")
+    folder = top / "results"
+    (folder / "tables").mkdir(parents=True)
+    (folder / "tables" / "learners.md").write_text("old numbers")
+    (top / "README.md").write_text(f"mine, with {marks('headline')[0]} only\n")
+    ohd = Paper(folder).cell("features", "ohd", "lastfm")
+    add_rows(folder, ohd.point.settings, [66.0] * 10)
+    assert main([f"results_dir={folder}"]) == 0
+    return folder
+
+
+def test_what_no_row_supports_any_more_is_removed(sparse: Path) -> None:
+    assert not (sparse / "tables" / "learners.md").exists()
+    assert (sparse / "tables" / "features.md").is_file()
 
 
 class Page(HTMLParser):
     """Collects addresses, and checks that elements close in order."""
 
-    VOID = ("meta", "img", "br", "link")
+    VOID = ("meta", "img", "br", "link", "input")
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,13 +115,13 @@ def test_the_page_needs_nothing_but_itself(results: Path) -> None:
     text = (results / "report.html").read_text(encoding="utf-8")
     page.feed(text)
     assert page.open == []
-    images = [a for a in page.addresses if a.startswith("data:image/svg+xml;base64,")]
+    images = [a for a in page.addresses if a.startswith("data:image/svg+xml,")]
     links = [a for a in page.addresses if a not in images]
     assert links
     assert all(link.startswith("#") and link[1:] in page.ids for link in links)
-    assert "url(" not in text
-    drawn = (results / "figures" / "budgets.svg").read_bytes()
-    assert base64.b64decode(images[0].partition(",")[2]) == drawn
+    assert len(page.ids) == len(set(page.ids))
+    drawn = (results / "figures" / "budgets.svg").read_text(encoding="utf-8")
+    assert unquote(images[0].partition(",")[2]) == drawn.replace('"', "'")
 
 
 def test_the_page_shows_what_is_missing_and_how_numbers_were_made(results: Path) -> None:
@@ -119,50 +132,65 @@ def test_the_page_shows_what_is_missing_and_how_numbers_were_made(results: Path)
     assert re.search(r"mechanism=mb, x_eps=0.01, y_eps=inf: 3 of 10 repeats", text)
     assert "feature=ohd, y_eps=1: 10 of 10 repeats, 1 of them failed" in text
     cell = Paper(results).cell("denoising", "cora", "0.5", "drop")
-    assert f"<td>{cell.identity}</td>" in text
-    assert "0123456789" in text
-    assert "<td>0–2</td>" in text
-    assert "<th>paper rule</th><th>released rule</th>" in text
-    assert "mechanism=mb, label_mechanism=rr, filter=kprop, backbone=sage, learner=drop" in text
+    (entry,) = re.findall(rf'<li id="n-{cell.identity}">(.*?)</li>', text, flags=re.DOTALL)
+    values = list(cell.values("paper").values())
+    assert entry.startswith(f"<b>{summarise(values)}</b> ({summarise(values)})")
+    command = "python -m lpgnn.run dataset=cora learner=drop x_eps=1 y_eps=0.5"
+    assert f"<code>{command}</code>" in entry
+    assert f"<small>{' '.join(f'{value:.1f}' for value in values)}</small>" in entry
+    assert f"repeats 0–2; revision 0123456789; id {cell.identity}" in entry
+    # The number in the table leads there.
+    assert f'<a href="#n-{cell.identity}">{summarise(values)}</a>' in text
+    assert "label_mechanism=rr" in text
 
 
-def test_the_readme_beside_the_results_is_renewed_between_its_marks(results: Path) -> None:
-    text = (results.parent / "README.md").read_text(encoding="utf-8")
-    assert text.startswith(f"above\n{BEGIN}\n")
-    assert text.endswith(f"{END}\nbelow\n")
+def document(results: Path, name: str) -> str:
+    return (results.parent / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_a_document_beside_the_results_is_renewed_between_its_marks(
+    name: str, results: Path
+) -> None:
+    text = document(results, name)
+    sections = [*DOCUMENTS[name]]
+    assert text.startswith(f"above\n{marks(sections[0])[0]}\n")
+    assert text.endswith(f"{marks(sections[-1])[1]}\nbelow\n")
     assert "old numbers" not in text
-    assert "1 of the 124 cells" in text
+
+
+def test_documents_show_what_is_finished(results: Path) -> None:
+    tables = document(results, "docs/science/results.md")
+    assert "1 of the 124 cells" in tables
     # Of LastFM's Ohd all repeats are done; Cora's three of ten are not shown as ours.
-    assert "66.0 ± 0.0 \\| 66.4 ± 1.6" in text
-    assert "| Cora | 1B | – \\| 45.8 ± 3.3 |" in text
-    assert re.search(r"of \d{3} numbers beyond the paper are computed\.", text)
-    assert "| Cora | MB, as the paper prints it | 68.0 ± 2.9 |" in text
-    assert "(results/figures/value_of_features.png)" in text
+    assert "66.0 ± 0.0 \\| 66.4 ± 1.6" in tables
+    assert "| Cora | 1B | – \\| 45.8 ± 3.3 |" in tables
+    headline = document(results, "README.md")
+    assert "1 of the 124 cells" in headline
+    assert "| private | Cora | 69.3 ± 1.2 | – | – | – |" in headline
+    beyond = document(results, "docs/science/private_features.md")
+    assert re.search(r"of \d{3} numbers beyond the paper are computed\.", beyond)
+    assert "| Cora | MB, as the paper prints it | 68.0 ± 2.9 |" in beyond
+    assert "(../../results/figures/value_of_features.png)" in beyond
 
 
-def test_page_and_readme_say_why_blank_reports_do_as_well(results: Path) -> None:
-    readme = (results.parent / "README.md").read_text(encoding="utf-8")
+def test_page_and_documentation_say_why_blank_reports_do_as_well(results: Path) -> None:
+    beyond = document(results, "docs/science/private_features.md")
     page = (results / "report.html").read_text(encoding="utf-8")
-    for text in (readme, page):
+    for text in (beyond, page):
         assert "Why blank reports do as well" in text
         assert "16 (15) of 2,708 on Cora" in text
-    assert "(results/figures/informative_bits.png)" in readme
-    drawn = (results / "figures" / "informative_bits.svg").read_bytes()
-    assert base64.b64encode(drawn).decode() in page
+    assert "(../../results/figures/informative_bits.png)" in beyond
+    assert data_uri((results / "figures" / "informative_bits.svg").read_bytes()) in page
     # No total budget has all its splits yet.
-    assert "What a total budget is best spent on" not in readme
+    assert "What a total budget is best spent on" not in beyond
 
 
-def test_a_readme_without_the_marks_is_left_alone(tmp_path: Path) -> None:
-    folder = tmp_path / "results"
-    ohd = Paper(folder).cell("features", "ohd", "lastfm")
-    add_rows(folder, ohd.point.settings, [66.0] * 10)
-    readme = tmp_path / "README.md"
-    readme.write_text(f"mine, with {BEGIN} only\n")
-    assert main([f"results_dir={folder}"]) == 0
-    assert readme.read_text() == f"mine, with {BEGIN} only\n"
+def test_a_readme_without_the_marks_is_left_alone(sparse: Path) -> None:
+    readme = sparse.parent / "README.md"
+    assert readme.read_text() == f"mine, with {marks('headline')[0]} only\n"
     # Nothing beyond the paper: the page says so and shows no empty tables for it.
-    page = (folder / "report.html").read_text(encoding="utf-8")
+    page = (sparse / "report.html").read_text(encoding="utf-8")
     assert re.search(r"\b0 of \d{3} numbers beyond the paper are computed\.", page)
     assert "MB, as the paper prints it" not in page
     assert "Why blank reports do as well" not in page

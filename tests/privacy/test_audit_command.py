@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from lpgnn.audit import main
+from lpgnn.config import component_names
 from lpgnn.errors import InputError
 from lpgnn.privacy import (
     FeatureMechanism,
@@ -106,6 +107,26 @@ def coin(p: float, generator: np.random.Generator) -> Any:
     return lambda n: (generator.random((n, 1)) < p).astype(np.float64)
 
 
+def failing(x: list[float]) -> float:
+    raise RuntimeError("no\nnumber")
+
+
+def uneven(x: list[float]) -> list[float]:
+    return [0.0] if x[0] < 1 else [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (failing, r"^callable=mine: fails on \[0\.0\] \(RuntimeError: no number\)$"),
+        (uneven, "^callable=mine: must return as many numbers for every input$"),
+    ],
+)
+def test_a_callable_that_fails_is_bad_input_and_not_refuted(function: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        audit_callable("mine", function, epsilon=1.0, num_features=1, draws=400, confidence=0.9)
+
+
 def test_the_bound_holds_as_often_as_it_says() -> None:
     """At the exact budget, one audit in (1 - confidence)^-1 may err: here about 5 of 100."""
     generator = np.random.default_rng(0)
@@ -180,8 +201,9 @@ def test_the_published_audit_covers_all_mechanisms_and_refutes_none() -> None:
     path = Path(__file__).parents[2] / "results" / "audit.csv"
     with path.open() as file:
         rows = list(csv.DictReader(file))
-    names = {"mb", "1b", "lp", "ag", "rr", "client mb", "client rr"}
-    assert {row["mechanism"] for row in rows} == names
+    kinds = ("mechanism", "label_mechanism")
+    names = {name for kind in kinds for name in component_names(kind)} - {"custom"}
+    assert {row["mechanism"] for row in rows} == names | {"client mb", "client rr"}
     assert {row["verdict"] for row in rows} == {"holds", "not refuted"}
     for row in rows:
         assert float(row["empirical_eps"]) <= float(row["claimed_eps"])

@@ -20,13 +20,13 @@ def outputs(mechanism: Duchi, x: tuple[float, ...]) -> dict[tuple[int, ...], flo
     d, p = mechanism.num_features, mechanism.positive_probability()
     every = list(itertools.product((-1, 1), repeat=d))
     positive = sum(sum(s) > 0 for s in every)
-    table: Counter[tuple[int, ...]] = Counter()
+    table: dict[tuple[int, ...], float] = dict.fromkeys(every, 0.0)
     for v in every:
         of_v = math.prod(one if sign > 0 else 1 - one for sign, one in zip(v, x, strict=True))
         for s in every:
             of_s = p / positive if sum(s) > 0 else (1 - p) / (2**d - positive)
             table[tuple(a * b for a, b in zip(v, s, strict=True))] += of_v * of_s
-    return dict(table)
+    return table
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 4, 5])

@@ -25,10 +25,11 @@ def density_moments(epsilon: float, gamma: float) -> tuple[float, float]:
     def density(a: float) -> float:
         return float(norm.pdf(a)) * (p / q if a > gamma else (1 - p) / (1 - q))
 
-    return tuple(
-        sum(quad(lambda a, i=i: a**i * density(a), *side)[0] for side in ((-9, gamma), (gamma, 9)))
-        for i in (1, 2)
-    )  # type: ignore[return-value]
+    def moment(order: int) -> float:
+        sides = ((-9, gamma), (gamma, 9))
+        return sum(float(quad(lambda a: a**order * density(a), *side)[0]) for side in sides)
+
+    return moment(1), moment(2)
 
 
 @pytest.mark.parametrize(("epsilon", "gamma"), [(0.1, 0.0), (1.0, 0.4), (4.0, 1.5), (8.0, 2.5)])

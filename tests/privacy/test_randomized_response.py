@@ -1,10 +1,12 @@
 import math
+from fractions import Fraction
 
 import pytest
 import torch
 
 from lpgnn.errors import InputError
 from lpgnn.privacy import RandomizedResponse
+from lpgnn.privacy.exact import greatest_keep_probability, least_label_epsilon
 
 from .pvalues import ALPHA, counts_p_value, seeded
 
@@ -120,3 +122,27 @@ def test_what_the_server_holds_of_labels_by_hand() -> None:
         torch.testing.assert_close(found.likelihood, torch.cat([likelihood, nothing + 1], dim=1))
         assert torch.equal(found.transition, response.transition())
     assert len(seen) == 4  # both kept, one of them flipped, both flipped
+
+
+@pytest.mark.parametrize("others", [1, 2, 3, 6, 9, 1000])
+def test_the_least_budget_is_that_of_drawing_another_label(others: int) -> None:
+    """Outputs of p, and of (1 - p) times the most and the least often drawn of the others."""
+    most, fewest = -(-(2**32) // others), 2**32 // others
+    least = least_label_epsilon(others)
+    assert (least == 0) == (most == fewest)
+    for epsilon in (max(least, 1e-6), 0.1, 1.0):
+        p = Fraction(greatest_keep_probability(epsilon, others))
+        chances = [p, (1 - p) * Fraction(most, 2**32), (1 - p) * Fraction(fewest, 2**32)]
+        assert log_ratio(max(chances) / min(chances)) <= epsilon
+    if least:
+        at = Fraction(greatest_keep_probability(least, others))
+        chances = [at, (1 - at) * Fraction(most, 2**32), (1 - at) * Fraction(fewest, 2**32)]
+        assert log_ratio(max(chances) / min(chances)) <= least
+        assert log_ratio(Fraction(most, fewest)) > least * (1 - 1e-9)  # no less would do
+        with pytest.raises(InputError, match=r"y_eps=.*must be at least"):
+            RandomizedResponse(least * 0.99, others + 1)
+        RandomizedResponse(least, others + 1)
+
+
+def log_ratio(ratio: Fraction) -> float:
+    return math.log1p(float(ratio - 1))

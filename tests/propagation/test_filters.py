@@ -19,6 +19,7 @@ from lpgnn.propagation import (
     NonlinearFilter,
     Operator,
     PreparedGraph,
+    PropagatedFeatures,
 )
 from lpgnn.propagation import filters as filters_module
 from lpgnn.propagation.conditioning import row_lengths
@@ -114,6 +115,17 @@ def assert_close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual.double(), expected, rtol=1e-5, atol=1e-5 * scale)
 
 
+def assert_multiplies_as(features: PropagatedFeatures, x: Tensor) -> None:
+    """The product with weights, its gradient, and the features themselves.  x: [2, N, D]"""
+    weight = torch.randn(2, D, H, generator=seeded(1), requires_grad=True)
+    out = features.matmul(weight)
+    assert_close(out.detach(), x @ weight.detach().double())
+    grad = torch.randn(out.shape, generator=seeded(2))
+    (d_weight,) = torch.autograd.grad(out, weight, grad)
+    assert_close(d_weight, x.transpose(1, 2) @ grad.double())
+    assert_close(features.dense(), x)
+
+
 @both_backends
 @pytest.mark.parametrize("form", REPORTS)
 @pytest.mark.parametrize("own", LINEAR, ids=repr)
@@ -124,13 +136,7 @@ def test_linear_filters_are_dense_polynomials(
     features = own.features(reports, PreparedGraph(random_topology(N), backend))
     assert type(features) is (FactoredFeatures if form == "sparse" else DenseFeatures)
     x = dense_filter(own) @ torch.stack([r.rectified().double() for r in reports])
-    weight = torch.randn(2, D, H, generator=seeded(1), requires_grad=True)
-    out = features.matmul(weight)
-    assert_close(out.detach(), x @ weight.detach().double())
-    grad = torch.randn(out.shape, generator=seeded(2))
-    (d_weight,) = torch.autograd.grad(out, weight, grad)
-    assert_close(d_weight, x.transpose(1, 2) @ grad.double())
-    assert_close(features.dense(), x)
+    assert_multiplies_as(features, x)
 
 
 @both_backends
@@ -212,13 +218,7 @@ def test_a_nonlinear_filter_sees_the_rectified_columns(form: str, backend: Backe
     smooth = p2 @ torch.stack([r.rectified().double() for r in reports])
     x = smooth.sign() * (smooth.abs() - 0.5).clamp(min=0)
     assert 0.05 < float((x == 0).double().mean()) < 0.95  # the threshold matters
-    weight = torch.randn(2, D, H, generator=seeded(1), requires_grad=True)
-    out = features.matmul(weight)
-    assert_close(out.detach(), x @ weight.detach().double())
-    grad = torch.randn(out.shape, generator=seeded(2))
-    (d_weight,) = torch.autograd.grad(out, weight, grad)
-    assert_close(d_weight, x.transpose(1, 2) @ grad.double())
-    assert_close(features.dense(), x)
+    assert_multiplies_as(features, x)
 
 
 def test_a_nonlinear_filter_gets_blocks_of_at_most_128_columns() -> None:

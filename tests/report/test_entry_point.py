@@ -38,8 +38,9 @@ def test_unknown_and_empty_experiments_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add_rows(tmp_path, Settings(dataset="cora", y_eps=3.0), [60.0])
-    assert main([f"results_dir={tmp_path}", "experiment=nope"]) == 2
-    assert "experiment=nope: must be one of budget_split, " in capsys.readouterr().err
+    for folder in (tmp_path, tmp_path / "empty"):
+        assert main([f"results_dir={folder}", "experiment=nope"]) == 2
+        assert "experiment=nope: must be one of budget_split, " in capsys.readouterr().err
     assert main([f"results_dir={tmp_path}", "experiment=mechanisms"]) == 2
     text = capsys.readouterr().err
     assert text == f"error: experiment=mechanisms: no rows in {tmp_path}: run it first\n"
@@ -55,7 +56,7 @@ def test_a_report_takes_the_overrides_of_its_run(tmp_path: Path) -> None:
     assert main(words) == 2
     assert main([*words, "max_epochs=7"]) == 0
     text = (tmp_path / "tables" / "mechanisms.md").read_text(encoding="utf-8")
-    assert "|  | LP | – (43.2) | 61.5 ± 0.5 (57.8) | – (61.9) | – (58.1) |" in text
+    assert "|  | LP | – (43.2) | 61.5 ± 0.5, 2 of 10 repeats (57.8) | – (61.9) | – (58.1) |" in text
     assert "Pubmed" not in text
 
 

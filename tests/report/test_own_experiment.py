@@ -85,9 +85,9 @@ def test_markdown(folder: Path) -> None:
     lines = (folder / "tables" / "mine.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "| Dataset | Mechanism | ε_x=0.1 | ε_x=1 |"
     assert lines[2:8] == [
-        f"| Cora | Multi-bit | **{summarise(MB)}** (70.0) | – |",
-        f"|  | lp | {summarise(LP)} | – |",
-        "|  | Nothing sent | 90.0 (1 repeat) | 90.0 (1 repeat) |",
+        f"| Cora | Multi-bit | **{summarise(MB)}, 3 of 10 repeats** (70.0) | – |",
+        f"|  | lp | {summarise(LP)}, 3 of 10 repeats | – |",
+        "|  | Nothing sent | 90.0, 1 of 10 repeats | 90.0, 1 of 10 repeats |",
         "|  | Their method | 71.0 ± 2.0 |  |",
         "| Pubmed | Multi-bit | – | – |",
         "|  | lp | – | – |",
@@ -99,7 +99,7 @@ def test_latex(folder: Path) -> None:
     assert r"\caption{Mechanisms \& budgets ($\epsilon_y=\infty$)}" in tex
     assert r"Dataset & Mechanism & $\epsilon_x=0.1$ & $\epsilon_x=1$ \\" in tex
     found = summarise(MB)
-    number = rf"\textbf{{{found.mean:.1f} $\pm$ {found.ci:.1f}}}"
+    number = rf"\textbf{{{found.mean:.1f} $\pm$ {found.ci:.1f}, 3 of 10 repeats}}"
     assert rf"Cora & Multi-bit & {number} & -- \\" in tex
     assert tex.count(r"\midrule") == 2
 

@@ -7,7 +7,7 @@ from lpgnn.config import Settings
 from lpgnn.report import Cell, Source, Table
 from lpgnn.report.build import tables_of
 from lpgnn.report.tables import Number, best_of
-from lpgnn.rows import Summary
+from lpgnn.rows import RowStore, Summary
 from report.rows import add_rows, write_experiment
 
 GRID = """
@@ -54,16 +54,17 @@ def test_an_incomplete_comparison_has_no_best_and_controls_take_no_part() -> Non
 
 
 def test_labels_stand_on_the_compared_axis(tmp_path: Path) -> None:
-    add_rows(tmp_path, run(learner="cross_entropy"), [30.0, 30.0])
-    add_rows(tmp_path, run(learner="forward"), [40.0, 40.0])
+    add_rows(tmp_path, run(learner="cross_entropy"), [30.0] * 10)
+    add_rows(tmp_path, run(learner="forward"), [40.0] * 10)
     add_rows(tmp_path, run(feature="blank"), [70.0, 70.0])
     lazy = {"_target_": "lpgnn.learners.LabelPropagation", "walk": "lazy"}
-    add_rows(tmp_path, run(learner=lazy), [35.0, 35.0])
+    add_rows(tmp_path, run(learner=lazy), [35.0] * 10)
     found = tables(tmp_path)
     wide = found["wide"].grid()
     assert wide.headings == ["Dataset", "ε_y", "cross_entropy", "forward", "Blank", "Lazy"]
     assert [one.to_markdown() for one in wide.blocks[0][0]] == [
-        *("Cora", "0.5", "30.0 ± 0.0", "**40.0 ± 0.0**", "70.0 ± 0.0", "35.0 ± 0.0")
+        *("Cora", "0.5", "30.0 ± 0.0", "**40.0 ± 0.0**"),
+        *("70.0 ± 0.0, 2 of 10 repeats", "35.0 ± 0.0"),
     ]
     assert [one.text for one in wide.blocks[1][1]] == ["", "1", "–", "–", "–", "–"]
     beside = found["beside"].grid()
@@ -83,6 +84,7 @@ def test_failed_and_surplus_repeats_do_not_count(tmp_path: Path) -> None:
     assert one.cell is not None
     assert one.cell.is_finished
     assert (len(one.cell.rows), one.cell.num_failed) == (10, 1)
+    assert one.summary_text == "60.0 ± 0.0, 9 of 10 repeats"
 
 
 def test_rows_of_another_seed_are_another_computation(tmp_path: Path) -> None:
@@ -155,3 +157,18 @@ def test_rows_of_different_engines_are_not_paired(tmp_path: Path) -> None:
         )
         found = results.difference(second, first)
         assert (found is None) == (engine == "two")
+
+
+def test_cells_with_rows_of_several_engines_are_named(tmp_path: Path) -> None:
+    add_rows(tmp_path, run(learner="forward"), [70.0, 71.0, 72.0])
+    assert tables(tmp_path)["wide"].mixed_cells() == []
+    store = RowStore(tmp_path)
+    first, *_ = store.read("cora")
+    store.append("cora", [first | {"engine": "0123456789"}])
+    table = tables(tmp_path)["wide"]
+    (line,) = table.mixed_cells()
+    assert line.startswith("cora, ")
+    assert "learner=forward" in line
+    assert line.endswith(": rows of 2 engines (1 by 0123456789, 2 by an unrecorded one).")
+    table.write(tmp_path)
+    assert line in (tmp_path / "wide.md").read_text()

@@ -1,11 +1,12 @@
 import csv
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lpgnn.rows import COLUMNS, PROVENANCE, UNEVALUATED, format_value, package_version
-from lpgnn.rows.reading import csv_line
+from lpgnn.rows.reading import Level, RowFile, Signature, csv_line
 from lpgnn.rows.schema import RowValidator, as_cells, column_type, order_columns, split_line
 from rows.rows import make_row
 
@@ -92,7 +93,7 @@ VALID: list[dict[str, Any]] = [
 def test_valid_rows(changes: dict[str, Any]) -> None:
     line = line_of(make_row("a1", 7, **changes))
     assert VALIDATOR.problem(split_line(line)) == ""
-    assert VALIDATOR.key(line) == ("a1", 7, 0)
+    assert VALIDATOR.check(line)[:3] == ("a1", 7, 0)
 
 
 INVALID: list[tuple[dict[str, Any], str]] = [
@@ -126,10 +127,10 @@ INVALID: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "problem"), INVALID)
 def test_invalid_rows(changes: dict[str, Any], problem: str) -> None:
     line = line_of(make_row("a1", 7) | changes)
-    VALIDATOR.key(line_of(make_row("a1", 7)))  # its options are known to be fine
+    VALIDATOR.check(line_of(make_row("a1", 7)))  # its options are known to be fine
     assert problem in VALIDATOR.problem(split_line(line))
     with pytest.raises(ValueError, match=r".") as caught:
-        VALIDATOR.key(line)
+        VALIDATOR.check(line)
     assert problem in str(caught.value)
 
 
@@ -140,37 +141,72 @@ def test_a_line_cut_anywhere_is_noticed() -> None:
         if line[:end].endswith(",") and end > len(line) - len("false") - 1:
             continue
         with pytest.raises(ValueError, match=r"."):
-            VALIDATOR.key(line[:end])
+            VALIDATOR.check(line[:end])
 
 
 def test_a_row_may_say_when_it_was_written() -> None:
     line = line_of(make_row("a1", 7, written=1_800_000_000_000_000_000))
-    assert VALIDATOR.key(line) == ("a1", 7, 1_800_000_000_000_000_000)
+    assert VALIDATOR.check(line)[:3] == ("a1", 7, 1_800_000_000_000_000_000)
     quoted = line_of(make_row("a1", 7, written=5, status="failed, early"))
-    assert VALIDATOR.key(quoted) == ("a1", 7, 5)
+    assert VALIDATOR.check(quoted)[:3] == ("a1", 7, 5)
 
 
 def test_a_run_without_clean_labels_has_no_test_metric() -> None:
     blank = {name: "" for name in COLUMNS if "/test/" in name}
     line = line_of(make_row("a1", 7) | blank | {"status": UNEVALUATED})
-    assert VALIDATOR.key(line) == ("a1", 7, 0)
+    assert VALIDATOR.check(line)[:3] == ("a1", 7, 0)
 
 
 def test_rows_with_few_columns() -> None:
     few = RowValidator(("id", "repeat", "status"))
-    assert few.key("a,3,failed: because") == ("a", 3, 0)
+    assert few.check("a,3,failed: because")[:3] == ("a", 3, 0)
     with pytest.raises(ValueError, match="no test metric"):
-        few.key("a,3,ok")
+        few.check("a,3,ok")
     own = RowValidator(("id", "repeat", "status", "paper/test/mine"))
-    assert own.key("a,3,ok,-7.5") == ("a", 3, 0)
+    assert own.check("a,3,ok,-7.5")[:3] == ("a", 3, 0)
 
 
 def test_unbalanced_quotes() -> None:
     with pytest.raises(csv.Error):
         split_line('a,"b')
     with pytest.raises(ValueError, match=r"."):
-        VALIDATOR.key(line_of(make_row("a", 0)) + '"')
+        VALIDATOR.check(line_of(make_row("a", 0)) + '"')
 
 
 def test_the_version_is_the_installed_one() -> None:
     assert package_version().count(".") == 2
+
+
+COMMITTED = sorted((Path(__file__).parents[2] / "results" / "rows").glob("*.csv"))
+
+
+@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: str(path.stem))
+def test_lines_that_share_settings_are_the_rows_of_csv(path: Path) -> None:
+    file = RowFile(path, Level.PUBLISHED)
+    file.read(Signature.of(path))
+    with path.open(newline="", encoding="utf-8") as content:
+        expected = [dict.fromkeys(COLUMNS, "") | row for row in csv.DictReader(content)]
+    assert [entry.row() for entry in file.entries] == expected
+    assert [entry.line for entry in file.entries] == path.read_text().splitlines()[1:]
+    texts = {id(entry.settings) for entry in file.entries}
+    assert len(texts) < len(file.entries) / 5
+
+
+def test_settings_are_found_by_their_place_not_by_their_text(tmp_path: Path) -> None:
+    path = tmp_path / "sbm.csv"
+    lines = ["a,7,7,ok,81.5", "a,8,7,ok,82", 'b,7,"7",ok,83']
+    path.write_text("\n".join(["id,repeat,dataset,status,paper/test/acc", *lines]) + "\n")
+    file = RowFile(path, Level.PUBLISHED)
+    file.read(Signature.of(path))
+    assert file.bad == {}
+    assert [entry.line for entry in file.entries] == lines
+    found = [tuple(entry.row()[n] for n in ("id", "repeat", "dataset")) for entry in file.entries]
+    assert found == [("a", "7", "7"), ("a", "8", "7"), ("b", "7", "7")]
+
+
+def test_known_settings_must_end_where_a_cell_ends() -> None:
+    VALIDATOR.check(line_of(make_row("a1", 7, fingerprint="92e4")))
+    longer = line_of(make_row("a1", 8, fingerprint="92e4d5"))
+    assert VALIDATOR.check(longer).settings.endswith(",92e4d5")
+    with pytest.raises(ValueError, match="cells instead of"):
+        VALIDATOR.check(longer.replace("92e4d5,ok", "92e4,d5,ok"))

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lpgnn.errors import InputError, StorageError
-from lpgnn.rows import COLUMNS, RowStore
+from lpgnn.rows import COLUMNS, RowStore, SweepRecord
 from lpgnn.rows import store as store_module
 from lpgnn.rows.layout import Layout
 from lpgnn.rows.reading import Level, RowFile, Signature
@@ -154,11 +154,13 @@ def test_who_may_write_to_a_folder_may_use_what_is_in_it(tmp_path: Path) -> None
         store.append("sbm", [make_row("a", 0)])
         store.compact()
         store.append("sbm", [make_row("a", 1)])
+        SweepRecord.start(tmp_path, [])
     finally:
         os.umask(before)
     found = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "local").rglob("*")}
     found[tmp_path / "local"] = stat.S_IMODE((tmp_path / "local").stat().st_mode)
-    assert len(found) == 6  # three folders, a lock, a compacted file and a shard
+    # Three folders, a lock, a compacted file and a shard; a sweep's record in two folders.
+    assert len(found) == 6 + 3
     assert {mode for path, mode in found.items() if path.is_dir()} == {0o2770}
     assert {mode for path, mode in found.items() if path.is_file()} == {0o660}
 

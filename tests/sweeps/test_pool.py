@@ -1,4 +1,6 @@
 import math
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,14 +13,13 @@ from lpgnn.errors import InputError, RunError, StorageError
 from lpgnn.learners import Drop
 from lpgnn.privacy import MultiBit
 from lpgnn.propagation import KProp
-from lpgnn.rows import DEFAULT_METRICS, RowStore, metric_sources
+from lpgnn.rows import DEFAULT_METRICS, RowStore, metric_sources, missing_repeats
 from lpgnn.sweeps import (
     CostModel,
     Execution,
     Failure,
     Task,
     describe_error,
-    missing_repeats,
     pool,
     run_tasks,
 )
@@ -160,11 +161,14 @@ class Scripted:
     """
 
     log: ClassVar[list[list[int]]]  # the seeds of every task that was handed out
+    gpus: ClassVar[list[str | None]]  # of every process
     started: ClassVar[int]
     dead_on_arrival: ClassVar[int]  # so many processes die before they are ready
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, gpu: str | None) -> None:
         self.execution, self.ready, self.stored = execution, False, 0
+        self.gpu = gpu
+        self.gpus.append(gpu)
         self.task: Task | None = None
         self.deadline = float("inf")
         self.connection = self.process = self
@@ -212,7 +216,7 @@ def handed_out(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The seeds of the runs of every task that was handed out, to scripted workers."""
     monkeypatch.setattr(pool, "_Process", Scripted)
     monkeypatch.setattr(pool, "wait", lambda handles, timeout: None)
-    for name, value in (("log", []), ("started", 0), ("dead_on_arrival", 0)):
+    for name, value in (("log", []), ("gpus", []), ("started", 0), ("dead_on_arrival", 0)):
         monkeypatch.setattr(Scripted, name, value, raising=False)
     return Scripted.log
 
@@ -226,6 +230,23 @@ def failed_seeds(failures: list[Failure]) -> list[int]:
 
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2])
+
+
+def test_every_worker_gets_a_gpu_of_its_own(
+    handed_out: list[list[int]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "gpus_for", lambda device, kernels: ("GPU-a", "3"))
+    assert run_all([batch(seed) for seed in (1, 2, 13, 4, 5)], tmp_path, 3) != []
+    # The third shares a GPU, and who replaces a dead worker takes over its GPU.
+    assert sorted(map(str, Scripted.gpus[:3])) == ["3", "GPU-a", "GPU-a"]
+    assert set(Scripted.gpus) == {"GPU-a", "3"}
+
+
+def test_workers_share_no_gpu_where_there_is_none(
+    handed_out: list[list[int]], tmp_path: Path
+) -> None:
+    assert run_all([batch(1), batch(2)], tmp_path, 2) == []
+    assert set(Scripted.gpus) == {None}
 
 
 @WORKERS
@@ -334,6 +355,7 @@ def test_the_time_limit_of_a_task() -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_plug_ins_do_to_their_workers(tmp_path: Path) -> None:
     """Real processes: sys.exit, os._exit, and an error that cannot be unpickled."""
     terrible = {"mechanism": Treacherous(), "filter": KProp(steps=2), "learner": Drop(steps=2)}
@@ -362,6 +384,25 @@ def fails_sometimes(labels: Any, predictions: Any, probabilities: Any) -> float:
     return 1 / 0
 
 
+def signalled(labels: Any, predictions: Any, probabilities: Any) -> float:
+    os.kill(os.getpid(), signal.SIGUSR2)
+    return 1.0
+
+
+def test_workers_leave_the_signals_of_a_cluster_to_their_parent(tmp_path: Path) -> None:
+    """A scheduler announces pre-emption to all processes of a job: one answers."""
+    metrics = {**DEFAULT_METRICS, "mine": "sweeps.test_pool.signalled"}
+    execution = Execution(tmp_path, tmp_path, "cpu", workers=1, measures=Measures(metrics))
+    handled: list[int] = []
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: handled.append(number))
+    try:
+        assert run_tasks(tasks_of(0), execution, costs=CostModel(), show_progress=False) == []
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert len(RowStore(tmp_path).read("sbm")) == 2
+    assert handled == []
+
+
 @WORKERS
 def test_a_failing_metric_costs_its_cell_and_not_the_row(workers: int, tmp_path: Path) -> None:
     metrics = {**DEFAULT_METRICS, "mine": "sweeps.test_pool.fails_sometimes"}
@@ -380,11 +421,12 @@ def test_a_failing_metric_costs_its_cell_and_not_the_row(workers: int, tmp_path:
     assert all(row["paper/test/acc"] for row in rows)
     assert not any(row.get("paper/test/mine") for row in rows)
     found = missing_repeats(
-        tasks[0].configuration, 2, RowStore(tmp_path), sources=metric_sources(metrics)
+        tasks[0].configuration.computation, 2, RowStore(tmp_path), sources=metric_sources(metrics)
     )
     assert found == (0, 1)  # once the metric is repaired, they are computed again
 
 
+@pytest.mark.slow
 def test_real_workers_give_the_same_rows_even_if_one_dies(tmp_path: Path) -> None:
     datasets = [{"_target_": "small_run.dies_once", "seed": seed} for seed in (0, 1, 2)]
     tasks = [Task(((small(dataset=dataset), (0, 1)),)) for dataset in datasets]

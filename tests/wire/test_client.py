@@ -1,6 +1,7 @@
 import itertools
 import json
 import math
+import re
 import sqlite3
 import subprocess
 import sys
@@ -197,6 +198,12 @@ def test_values_are_clamped_and_nan_has_a_public_place() -> None:
     assert task.position(2, math.nan) == task.position(1, None) == Fraction(1, 4)
 
 
+def test_whole_numbers_beyond_all_floats_are_clamped() -> None:
+    task = small_task()
+    assert task.position(0, 10**400) == 1
+    assert task.position(0, -(10**400)) == 0
+
+
 def test_absent_features_of_a_mapping_are_zeros() -> None:
     task = small_task(num_samples=5)
     by_list = client.perturb(
@@ -307,6 +314,55 @@ def test_a_failed_draw_spends_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
         assert answer(ledger, small_task())
 
 
+def test_a_killed_draw_spends_nothing(tmp_path: Path) -> None:
+    """Killed with the report written and not yet committed, and as early as it can be sent."""
+    script = (
+        "import os, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from lpgnn import client\n"
+        "ledger = client.Ledger(sys.argv[2], limit=5)\n"
+        "draw = ledger._drawn\n"
+        "def killed(*given, **options):\n"
+        "    draw(*given, **options)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "ledger._drawn = killed\n"
+        "task = client.Task.parse(open(sys.argv[3], 'rb').read())\n"
+        "ledger.report(task, node=3, features=[0.5] * 5, asked=True, label=1)\n"
+    )
+    (tmp_path / "task.json").write_bytes(task_source())
+    source, path = str(Path(client.__file__).parents[1]), str(tmp_path / "ledger")
+    words = [sys.executable, "-c", script, source, path, str(tmp_path / "task.json")]
+    assert subprocess.run(words).returncode == -9
+    with Ledger(path, limit=5) as ledger:
+        assert ledger.spent() == 0
+        assert answer(ledger, small_task()) == answer(ledger, small_task())
+
+
+def test_processes_that_ask_at_once_send_one_report(tmp_path: Path) -> None:
+    (tmp_path / "task.json").write_bytes(task_source(x_eps=0.1))
+    (tmp_path / "features.json").write_text("{}")
+    words = [
+        *(sys.executable, client.__file__, str(tmp_path / "task.json"), "--node", "3"),
+        *("--features", str(tmp_path / "features.json"), "--label", "1"),
+        *("--ledger", str(tmp_path / "ledger")),
+    ]
+    asked = [subprocess.Popen(words, stdout=subprocess.PIPE) for _ in range(6)]
+    answers = [process.communicate()[0] for process in asked]
+    assert [process.returncode for process in asked] == [0] * 6
+    assert len(set(answers)) == 1
+    with Ledger(tmp_path / "ledger", limit=5) as ledger:
+        assert ledger.spent() == Fraction(11, 10)
+
+
+def test_a_limit_of_exactly_the_tasks_cost_is_enough(tmp_path: Path) -> None:
+    """The sum of two budgets may have more digits than a float."""
+    source = task_source().replace(b'"x_eps": 1.0', b'"x_eps": 0.12345678901234574')
+    task = Task.parse(source)
+    assert Fraction(str(float(task.total_budget))) < task.total_budget
+    with Ledger(tmp_path / "ledger", limit=task.total_budget) as ledger:
+        answer(ledger, task)
+        assert ledger.spent() == task.total_budget
+
+
 def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     path.write_bytes(b"this is no database, and it is long enough to look like one" * 20)
@@ -328,6 +384,10 @@ def test_bad_inputs_are_named() -> None:
         ({"node": 12}, r"node=12: must be a whole number in 0\.\.11"),
         ({"features": [0.0] * 4}, "features: 4 of them: must be 5"),
         ({"features": [0.0, "x", 0, 0, 0]}, "features: 'x': must be numbers"),
+        ({"features": 5}, "features: 5: must be 5 numbers"),
+        ({"features": None}, "features: None: must be 5 numbers"),
+        ({"features": b"abcde"}, "features: b'abcde': must be 5 numbers"),
+        ({"node": 10**5000}, "node=a huge number: must be a whole number"),
         ({"features": {5: 1.0}}, r"features: 5: must be a number in 0\.\.4"),
         ({"label": 3}, r"label=3: must be a whole number in 0\.\.2"),
         ({"asked": False}, "label=1: this node is not asked"),
@@ -408,6 +468,40 @@ def test_the_client_needs_the_standard_library_only(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"5", "features: 5: must be 5 numbers"),
+        (b"", "not understood"),
+        (b"[" * 100_000, "not understood"),
+        (b"[" + b"1" * 5000 + b", 0, 0, 0, 0]", "not understood"),
+        (b"\xff", "not understood"),
+        (b'{"1": 2, "01": 3}', "numbers of features, none twice"),
+        (b'{"1": 2, "1": 3}', "numbers of features, none twice"),
+        (b'{"a": 1}', "not understood"),
+        (b'{"9": 1}', r"features: 9: must be a number in 0\.\.4"),
+    ],
+)
+def test_bad_files_of_features_cost_one_line_and_no_budget(
+    content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "task.json").write_bytes(task_source())
+    (tmp_path / "features.json").write_bytes(content)
+    words = [str(tmp_path / "task.json"), "--node", "3", "--ledger", str(tmp_path / "ledger")]
+    assert client.main([*words, "--features", str(tmp_path / "features.json")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line)
+    with Ledger(tmp_path / "ledger", limit=5) as ledger:
+        assert ledger.spent() == 0
+
+
+def test_a_wrong_command_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        client.main(["task.json", "--node", "x", "--features", "f", "--ledger", "l"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: argument --node: invalid int value")
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -169,10 +169,12 @@ def test_what_devices_cannot_send_is_refused(
         (["mechanism=lp"], "mechanism=lp: devices send mb"),
         (["x_eps=inf"], "devices send mb at a finite x_eps only"),
         (["y_eps=inf"], "devices send rr at a finite y_eps only"),
-        (["--repeat", "-1"], "--repeat=-1"),
     ):
         assert simulate.main([*WORDS, *words, *out]) == 2
         assert message in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        simulate.main([*WORDS, "--repeat", "-1", *out])
+    assert "argument --repeat: '-1': must be a whole number >= 0" in capsys.readouterr().err
     assert not (tmp_path / "sent").exists()
 
 

@@ -68,10 +68,12 @@ class Dataset(Component, ABC):
     """Where a graph comes from.  Its name is the name of the file that keeps its rows.
 
     ``suggests`` are values of settings for a table of hyper-parameters that lacks the graph.
+    ``is_fixed``: the options decide the graph, whatever the files of the user are.
     """
 
     kind: ClassVar[str] = "dataset"
     suggests: ClassVar[Mapping[str, Any]] = {}
+    is_fixed: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

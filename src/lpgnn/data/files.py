@@ -18,6 +18,7 @@ from lpgnn.data.frames import (
     graph_from_frames,
     in_order,
     places_of,
+    quoted,
 )
 from lpgnn.data.graph import Graph
 from lpgnn.data.networks import graph_from_networkx, read_graphml
@@ -118,6 +119,10 @@ class Files(Dataset):
 def _read_folder(folder: Path, *, ranges: RangeChoice, split: SplitChoice, name: str) -> Graph:
     edges = _read_csv(folder / EDGES_FILE, text=None)
     if (folder / NODES_FILE).is_file():
+        for name_of_other in (FEATURES_FILE, LABELS_FILE):
+            if (folder / name_of_other).exists():
+                allowed = f"stands beside {NODES_FILE}, which has features and labels: remove one"
+                raise InputError("dataset.path", folder / name_of_other, allowed)
         nodes = _indexed(_read_csv(folder / NODES_FILE))
     else:
         features = _read_csv(folder / FEATURES_FILE)
@@ -167,16 +172,22 @@ def _header(path: Path) -> list[str]:
         raise InputError(
             "dataset.path", path.parent, f"has no {path.name}; must be {_FORMS}"
         ) from None
-    except (OSError, UnicodeError, csv.Error) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(path.name, "not readable", f"must be UTF-8 text: {reason}") from None
+    except UnicodeError as error:
+        raise InputError(path.name, "not readable", f"must be UTF-8 text: {error}") from None
+    except (OSError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(path.name, "not readable", f"must be a CSV file: {reason}") from None
     if not any(header):
         raise InputError(path.name, "empty", "the first line must name the columns")
     if len(header) < 2:
-        raise InputError(path.name, f"header {header[0]!r}", "needs columns, separated by commas")
+        raise InputError(
+            path.name, f"header {quoted(header[0])}", "needs columns, separated by commas"
+        )
     if len(set(header)) != len(header):
         repeated = next(name for name in header if header.count(name) > 1)
-        raise InputError(path.name, f"two columns {repeated!r}", "columns need different names")
+        raise InputError(
+            path.name, f"two columns {quoted(repeated)}", "columns need different names"
+        )
     if len(header) > 2 and all(_is_number(name) for name in header[1:]):
         raise InputError(path.name, f"first line {','.join(header[:4])}", "must name the columns")
     return header
@@ -192,6 +203,8 @@ def _is_number(text: str) -> bool:
 
 def _indexed(table: "pd.DataFrame") -> "pd.DataFrame":
     """The first column as ids, whatever its name."""
+    if "id" in table.columns[1:]:
+        raise InputError("nodes", "column 'id'", "must be the first")
     return table.set_index(table.columns[0])
 
 
@@ -201,10 +214,12 @@ def _joined(features: "pd.DataFrame", labels: "pd.DataFrame") -> "pd.DataFrame":
     check_ids(known)
     check_ids(named)
     if (unknown := np.setdiff1d(named.astype(str), known.astype(str))).size:
-        found = f"id {str(unknown[0])!r} in {LABELS_FILE}"
+        found = f"id {quoted(unknown[0])} in {LABELS_FILE}"
         raise InputError("nodes", found, f"every id must be in {FEATURES_FILE}")
     if both := [str(name) for name in labels.columns if name in features]:
-        raise InputError("nodes", f"column {both[0]!r} in two files", "must be in one of them")
+        raise InputError(
+            "nodes", f"column {quoted(both[0])} in two files", "must be in one of them"
+        )
     own = labels.set_axis(named, axis=0).reindex(known)
     return features.set_axis(known, axis=0).join(own)
 
@@ -224,21 +239,24 @@ def _from_pairs(
     check_ids(ids)
     rows = places_of(as_text(pairs.iloc[:, 0]), ids)
     if (unknown := np.flatnonzero(rows < 0)).size:
-        found = f"id {pairs.iloc[unknown[0], 0]!r} in row {unknown[0] + 1} of {FEATURES_FILE}"
+        found = f"id {quoted(pairs.iloc[unknown[0], 0])} in row {unknown[0] + 1} of {FEATURES_FILE}"
         raise InputError("nodes", found, f"every id must be in {LABELS_FILE}")
     features = as_text(pairs.iloc[:, 1])
+    if (blank := np.flatnonzero(features == "")).size:
+        found = f"no feature in row {blank[0] + 1} of {FEATURES_FILE}"
+        raise InputError("features", found, "every row must name one")
     # Declared names are the list of features; without them, what occurs is.
     declared = list(ranges) if isinstance(ranges, dict) else None
     names = declared or in_order(set(features.tolist()))
     columns = places_of(features, names)
     if (unknown := np.flatnonzero(columns < 0)).size:
-        found = f"feature {features[unknown[0]]!r}"
+        found = f"feature {quoted(features[unknown[0]])}"
         raise InputError("ranges", found, f"has no range in {RANGES_FILE}")
     values = np.ones(len(pairs))
     if pairs.shape[1] > 2:
         numbers = pd.to_numeric(pairs.iloc[:, 2], errors="coerce").to_numpy(float)
         if (bad := np.flatnonzero(~np.isfinite(numbers))).size:
-            found = f"{pairs.iloc[bad[0], 2]!r} in row {bad[0] + 1} of {FEATURES_FILE}"
+            found = f"{quoted(pairs.iloc[bad[0], 2])} in row {bad[0] + 1} of {FEATURES_FILE}"
             raise InputError("features", found, "must be a finite number")
         values = numbers
     order = np.lexsort((columns, rows))
@@ -261,7 +279,7 @@ def _check_edge_header(edges: "pd.DataFrame", graph: Graph, folder: Path) -> Non
     """A file without a header would lose its first edge in silence."""
     ids = set(graph.node_ids or ())
     if all(str(name) in ids for name in edges.columns[:2]):
-        first = ",".join(str(name) for name in edges.columns[:2])
+        first = ",".join(f"{name!s:.40}" for name in edges.columns[:2])
         raise InputError(EDGES_FILE, f"first line {first}", "must name the columns, not be an edge")
 
 
@@ -275,10 +293,10 @@ def _read_ranges(path: Path) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for name, low, high in zip(as_text(table.iloc[:, 0]), table["low"], table["high"], strict=True):
         if name in found:
-            raise InputError("dataset.ranges", path, f"feature {name!r} has two ranges")
+            raise InputError("dataset.ranges", path, f"feature {quoted(name)} has two ranges")
         try:
             found[name] = [float(low), float(high)]
         except ValueError:
-            allowed = f"low and high of {name!r} must be numbers"
+            allowed = f"low and high of {quoted(name)} must be numbers"
             raise InputError("dataset.ranges", path, allowed) from None
     return found

@@ -48,8 +48,9 @@ def graph_from_frames(
     columns = [str(column) for column in nodes.columns]
     if len(set(columns)) != len(columns):
         repeated = next(column for column in columns if columns.count(column) > 1)
-        raise InputError("nodes", f"two columns {repeated!r}", "columns need different names")
+        raise InputError("nodes", f"two columns {quoted(repeated)}", "columns need different names")
     table = nodes.set_axis(columns, axis=1)
+    _check_label(table, label)
     rest = [column for column in columns if column not in {"id", label, *_split_columns(table)}]
     if not rest:
         raise InputError("nodes", f"columns {_shown(columns)}", "at least one must be a feature")
@@ -72,9 +73,9 @@ def assemble(
     name: str,
 ) -> Graph:
     """The graph of checked ids, raw features, a table with labels and parts, and edges."""
-    if label not in table:
-        allowed = f"one column must be {label!r}, with blanks where a node has no label"
-        raise InputError("nodes", f"columns {_shown(list(table.columns))}", allowed)
+    _check_label(table, label)
+    if not feature_names:
+        raise InputError("features", "none", "at least one is needed")
     labels, class_names = encode_labels(as_text(table[label]))
     return make_graph(
         name,
@@ -88,6 +89,12 @@ def assemble(
         class_names=class_names,
         feature_names=feature_names,
     )
+
+
+def _check_label(table: "pd.DataFrame", label: str) -> None:
+    if label not in table:
+        allowed = f"one column must be {label!r}, with blanks where a node has no label"
+        raise InputError("nodes", f"columns {_shown(list(table.columns))}", allowed)
 
 
 def as_text(values: Any) -> "Strings":
@@ -115,7 +122,7 @@ def check_ids(ids: "Strings") -> None:
         raise InputError("nodes", f"no id in row {blank[0] + 1}", "every node needs an id")
     distinct, counts = np.unique(ids.astype(str), return_counts=True)
     if (repeated := distinct[counts > 1]).size:
-        raise InputError("nodes", f"id {str(repeated[0])!r} twice", "every node has one row")
+        raise InputError("nodes", f"id {quoted(repeated[0])} twice", "every node has one row")
 
 
 def encode_labels(texts: "Strings") -> tuple[Tensor, tuple[str, ...]]:
@@ -126,7 +133,7 @@ def encode_labels(texts: "Strings") -> tuple[Tensor, tuple[str, ...]]:
     known = np.array([text != "" and text.lower() != "nan" for text in texts], dtype=bool)
     names = in_order(set(texts[known].tolist()))
     if len(names) < 2:
-        found = f"{len(names)} classes" if len(names) != 1 else f"one class, {names[0]!r}"
+        found = f"{len(names)} classes" if len(names) != 1 else f"one class, {quoted(names[0])}"
         raise InputError("labels", found, "at least 2 classes are needed")
     number = {name: place for place, name in enumerate(names)}
     labels = [number[text] if is_known else -1 for text, is_known in zip(texts, known, strict=True)]
@@ -150,7 +157,7 @@ def edges_by_id(edges: "pd.DataFrame", ids: "Strings") -> Topology:
         places = places_of(texts, ids)
         if (unknown := np.flatnonzero(places < 0)).size:
             row = unknown[0]
-            found = f"id {texts[row]!r} in row {row + 1}"
+            found = f"id {quoted(texts[row])} in row {row + 1}"
             raise InputError("edges", found, "every id must be that of a node")
         ends.append(torch.from_numpy(places))
     return Topology.from_edges(len(ids), torch.stack(ends))
@@ -183,8 +190,9 @@ def _numbers(
     for place, column in enumerate(columns):
         numbers = pd.to_numeric(table[column], errors="coerce").to_numpy(float, na_value=np.nan)
         if (bad := np.flatnonzero(~np.isfinite(numbers))).size:
-            value = f"{table[column].iloc[bad[0]]!r} of node {ids[bad[0]]!r} in column {column!r}"
-            raise InputError("features", value, "must be a finite number")
+            value = f"{quoted(table[column].iloc[bad[0]])} of node {quoted(ids[bad[0]])}"
+            where = f"{value} in column {quoted(column)}"
+            raise InputError("features", where, "must be a finite number")
         found[:, place] = numbers
     return found
 
@@ -201,7 +209,7 @@ def _own_split(table: "pd.DataFrame") -> tuple[Split, ...]:
     if columns == ("split",):
         parts = np.array([text.lower() for text in as_text(table["split"])])
         if (bad := [part for part in parts if part not in ("", *PARTS)]) != []:
-            raise InputError("split", repr(str(bad[0])), "must be train, val, test or blank")
+            raise InputError("split", quoted(bad[0]), "must be train, val, test or blank")
         return (Split(*(torch.from_numpy(parts == part) for part in PARTS)),)
     if columns:
         return (Split(*(_mask(part, as_text(table[part])) for part in PARTS)),)
@@ -211,10 +219,16 @@ def _own_split(table: "pd.DataFrame") -> tuple[Split, ...]:
 def _mask(part: str, texts: "Strings") -> Tensor:
     lower = [text.lower() for text in texts]
     if (bad := [text for text in lower if text not in _TRUE + _FALSE]) != []:
-        raise InputError("split", f"{bad[0]!r} in column {part}", "must be true or false")
+        raise InputError("split", f"{quoted(bad[0])} in column {part}", "must be true or false")
     return torch.tensor([text in _TRUE for text in lower])
 
 
 def _shown(columns: Sequence[str]) -> str:
     more = f" and {len(columns) - 5} more" if len(columns) > 5 else ""
-    return ", ".join(columns[:5]) + more
+    return ", ".join(f"{column:.40}" for column in columns[:5]) + more
+
+
+def quoted(text: object) -> str:
+    """Somebody's text in a message: in one line, and not longer than that."""
+    whole = repr(str(text))
+    return whole if len(whole) <= 60 else f"{whole[:57]}..."

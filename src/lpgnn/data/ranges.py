@@ -99,7 +99,8 @@ def _columns(bounds: list[float], num_columns: int) -> tuple[Tensor, Tensor]:
 def _check_bounds(ranges: Ranges) -> None:
     assert ranges.low is not None
     assert ranges.high is not None
-    usable = ranges.low.isfinite() & ranges.high.isfinite() & (ranges.low < ranges.high)
+    width = ranges.high - ranges.low  # what values are divided by
+    usable = width.isfinite() & (width >= torch.finfo(width.dtype).tiny)
     if not bool(usable.all()):
         at = int((~usable).nonzero()[0])
         found = f"[{float(ranges.low[at]):g}, {float(ranges.high[at]):g}] of feature {at}"

@@ -2,24 +2,21 @@
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from lpgnn.data.block_edges import BlockEdges, EndPicker
-from lpgnn.data.dataset import Dataset
+from lpgnn.data.generated import MIN_NODES_PER_CLASS, GeneratedGraph
 from lpgnn.data.graph import Graph, Topology
 from lpgnn.data.normalise import make_graph
 from lpgnn.data.sparse import CsrMatrix, sorted_unique
-from lpgnn.errors import InputError
 from lpgnn.randomness import derive_generator
 
 # Class c has a share of nodes in proportion to (c + 1)^-CLASS_SKEW: with seven classes the largest
 # has 27 % of the nodes and the smallest 9 % (Cora: 30 % and 7 %).
 CLASS_SKEW = 0.6
-MIN_NODES_PER_CLASS = 8
 # The word of rank r has the weight (r + WORD_OFFSET)^-1, Zipf's law with a flattened head.
 WORD_OFFSET = 10.0
 # Cross-class edges end at boundary nodes only, a share BOUNDARY_FACTOR * (1 - homophily) of all
@@ -27,14 +24,10 @@ WORD_OFFSET = 10.0
 # evenly instead, as in the plain model, Cora's homophily and words are learnt far too well: 94 %.
 BOUNDARY_FACTOR = 1.58
 BOUNDARY_LOYALTY = 0.4
-RATES = (
-    *("average_degree", "homophily", "features_per_node"),
-    *("feature_signal", "degree_exponent"),
-)
 
 
 @dataclass(frozen=True)
-class BlockModel(Dataset):
+class BlockModel(GeneratedGraph):
     """Degree-corrected stochastic block model (Karrer and Newman 2011) with bag-of-words features.
 
     An edge picks its ends in proportion to power-law propensities; a share ``homophily`` of the
@@ -45,24 +38,18 @@ class BlockModel(Dataset):
     """
 
     name: ClassVar[str] = "sbm"
+    rates: ClassVar[tuple[str, ...]] = ("features_per_node", "feature_signal", "degree_exponent")
+    least_features: ClassVar[int] = 2
 
     num_nodes: int = 2708
     average_degree: float = 3.9
     num_classes: int = 7
     num_features: int = 1433
     homophily: float = 0.81
+    seed: int = 0
     features_per_node: float = 18.0
     feature_signal: float = 0.4
     degree_exponent: float = 3.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        self._validate()
-        for rate in RATES:  # 4 and 4.0 are one graph, and therefore one identity
-            object.__setattr__(self, rate, float(getattr(self, rate)))
-
-    def load(self, data_dir: Path) -> Graph:
-        return self.generate()
 
     def generate(self) -> Graph:
         """Draw the graph that belongs to the seed.
@@ -159,31 +146,10 @@ class BlockModel(Dataset):
             low, high = (middle, high) if distinct < self.features_per_node else (low, middle)
         return high
 
-    def _validate(self) -> None:
-        def check(setting: str, ok: bool, allowed: str) -> None:
-            if not ok:
-                raise InputError(f"dataset.{setting}", getattr(self, setting), allowed)
-
-        for setting in ("num_nodes", "num_classes", "num_features", "seed"):
-            check(setting, type(getattr(self, setting)) is int, "must be a whole number")
-        for setting in RATES:
-            check(setting, type(getattr(self, setting)) in (int, float), "must be a number")
-        check("num_classes", self.num_classes >= 2, "at least 2")
-        least = MIN_NODES_PER_CLASS * self.num_classes
-        check(
-            "num_nodes",
-            self.num_nodes >= least,
-            f"at least {MIN_NODES_PER_CLASS} per class: {least}",
-        )
-        limit = self.num_nodes / 4
-        check(
-            "average_degree", 0 < self.average_degree <= limit, f"in (0, num_nodes / 4 = {limit:g}]"
-        )
-        check("num_features", self.num_features >= 2, "at least 2")
-        check("homophily", 0 <= self.homophily <= 1, "in [0, 1]")
+    def check_rates(self) -> None:
         limit = self.num_features / 2
-        in_range = 0 < self.features_per_node <= limit
-        check("features_per_node", in_range, f"in (0, num_features / 2 = {limit:g}]")
-        check("feature_signal", 0 <= self.feature_signal <= 1, "in [0, 1]")
-        check("degree_exponent", 2 < self.degree_exponent < math.inf, "a finite number above 2")
-        check("seed", self.seed >= 0, "a whole number, at least 0")
+        some = f"must lie in (0, num_features / 2 = {limit:g}]"
+        self.check("features_per_node", 0 < self.features_per_node <= limit, some)
+        self.check("feature_signal", 0 <= self.feature_signal <= 1, "must lie in [0, 1]")
+        finite = 2 < self.degree_exponent < math.inf
+        self.check("degree_exponent", finite, "must be a finite number above 2")

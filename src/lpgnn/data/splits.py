@@ -129,5 +129,6 @@ def random_split(
 
 
 def _check_ratios(ratios: Ratios) -> None:
-    if len(ratios) != 3 or min(ratios) <= 0 or abs(sum(ratios) - 1) > 1e-9:
-        raise InputError("split.ratios", ratios, "three positive numbers that sum to 1")
+    usable = len(ratios) == 3 and all(ratio > 0 for ratio in ratios)  # false for NaN
+    if not usable or not abs(sum(ratios) - 1) <= 1e-9:
+        raise InputError("split.ratios", ratios, "must be three positive numbers that sum to 1")

@@ -1,4 +1,4 @@
-"""What is about one paper: its printed numbers, verdicts on ours, its TeX files, README and page.
+"""What is about one paper: its printed numbers, verdicts on ours, its TeX files and documents.
 
 Sajadmanesh and Gatica-Perez, "Locally Private Graph Neural Networks" (CCS 2021).  The CSV files
 hold its tables as printed: ``mechanisms`` ("Accuracy of LPGNN with different LDP mechanisms"),
@@ -21,10 +21,10 @@ from lpgnn.paper.comparison import (
     write_comparison,
 )
 from lpgnn.paper.curves import write_convexity, write_curves
+from lpgnn.paper.documents import write_documents
 from lpgnn.paper.findings import BEYOND, HOURS, PAPER_EXPERIMENTS, PAPER_TABLES, Findings
 from lpgnn.paper.information import WHY, why_blank
 from lpgnn.paper.notes import write_notes
-from lpgnn.paper.readme import write_readme
 from lpgnn.paper.splits import NOTE, SPLIT, best_splits, splits_grid, splits_sentences
 from lpgnn.paper.statistics import statistics_grid, write_statistics
 from lpgnn.report.evidence import Source
@@ -40,7 +40,7 @@ from lpgnn.rows import write_atomically
 
 
 def write_paper(built: Sequence[Built], source: Source) -> str:
-    """Write the paper's comparison, TeX files, dataset table, notes, README and report.html.
+    """Write the paper's comparison, TeX files, dataset table, notes, documents and page.
 
     ``built`` are the experiments with rows, the paper's and others.  Returns the verdicts in a
     line.
@@ -55,7 +55,7 @@ def write_paper(built: Sequence[Built], source: Source) -> str:
     claims, information = Claims(findings, judged), read_information(folder)
     splits = best_splits(source)
     write_notes(claims)
-    write_readme(claims, information, splits)
+    write_documents(claims, information, splits)
     page = render(
         "paper/page.html.j2",
         built,

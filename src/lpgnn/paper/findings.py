@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 from lpgnn.paper.comparison import Verdict, judge
@@ -9,7 +10,7 @@ from lpgnn.paper.statistics import DATASETS, dataset
 from lpgnn.paper.wording import Count, Family
 from lpgnn.report.build import tables_of
 from lpgnn.report.evidence import Cell, Source
-from lpgnn.report.grid import Grid
+from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, value_text
 from lpgnn.report.paired import Difference
 from lpgnn.report.tables import Number, Table
@@ -25,9 +26,9 @@ BEYOND_EXPERIMENTS = (
     "learners",
     "equal_labels",
 )
-_BLANK, _LABELS_ONLY = "Blank (MB)", "Labels only"
+_BLANK, _DROP_ON_BLANK, _LABELS_ONLY = "Blank (MB)", "Drop on blank reports", "Labels only"
 # Whose place blank reports take in the paper's tables.
-_STANDS_FOR = {_BLANK: "mb", "Drop on blank reports": "drop"} | {
+_STANDS_FOR = {_BLANK: "mb", _DROP_ON_BLANK: "drop"} | {
     f"Blank, x_eps={eps}": f"MB, x_eps={eps}" for eps in ("0.01", "0.1", "1")
 }
 
@@ -83,7 +84,7 @@ def starts_to_pay(differences: Mapping[float, Difference | None]) -> str:
 
 
 class Findings:
-    """The counts that the page and the README show, over the tables of the paper and beyond."""
+    """The counts that the page and the documents show, over the tables of the paper and beyond."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -179,12 +180,31 @@ class Findings:
                     verdicts.append(None if unknown else found is Verdict.WITHIN_CIS)
         return Count(tuple(verdicts))
 
+    def headline(self) -> Grid:
+        """At budgets of 1: the paper's method as printed and as computed, and both controls."""
+        settings = {
+            "clean": ("mechanisms", [(row, "1") for row in ("mb", _BLANK, _LABELS_ONLY)]),
+            "private": ("denoising", [("1", c) for c in ("drop", _DROP_ON_BLANK, _LABELS_ONLY)]),
+        }
+        blocks = []
+        for labels, (name, places) in settings.items():
+            rows: list[list[str]] = []
+            for graph in DATASETS:
+                found = [self.tables[name].numbers[graph, row, column] for row, column in places]
+                done = [n.summary if n.cell and n.cell.is_finished else None for n in found]
+                texts = [found[0].printed, *done]
+                own = ["" if rows else labels, dataset(graph).title]
+                rows.append([*own, *(str(text or "–") for text in texts)])
+            blocks.append(rows)
+        columns = ["the paper", "ours", "blank reports", "labels only"]
+        return Grid.of_text(["Labels", "Dataset", *columns], *blocks, labels=2)
+
     def multi_bit(self) -> Grid:
         """For each dataset the MB row as printed, reproduced and conditioned, and both controls."""
         ours, protocol = self.tables["conditioned_mechanisms"], self.tables["mechanisms"]
         blocks = []
         for block, entry in ours.entries["block"].items():
-            rows: list[list[str]] = []
+            rows: list[list[Shown]] = []
             for title, table, row in (
                 ("MB, as the paper prints it", ours, "mb"),
                 ("MB, paper's protocol", protocol, "mb"),
@@ -194,11 +214,13 @@ class Findings:
                 ("labels only", ours, _LABELS_ONLY),
             ):
                 found = [table.numbers[block, row, column] for column in ours.entries["column"]]
-                texts = [one.summary if rows else one.printed for one in found]
-                rows.append(["" if rows else entry.text, title, *(str(t or "–") for t in texts)])
+                shown = [replace(one.show(), bold=False, below="") for one in found]
+                if not rows:
+                    shown = [Shown(str(one.printed or "–")) for one in found]
+                rows.append([Shown("" if rows else entry.text), Shown(title), *shown])
             blocks.append(rows)
         columns = [column.text for column in ours.entries["column"].values()]
-        return Grid.of_text(["Dataset", "", *columns], *blocks, labels=2)
+        return Grid(["Dataset", "", *columns], blocks, labels=2)
 
     def pays(self) -> Grid:
         """Dataset and label budget -> the feature budget from which on private features pay."""

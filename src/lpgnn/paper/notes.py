@@ -1,4 +1,4 @@
-"""``NOTES.md`` and the README's sentences: templates filled with claims; no number is typed."""
+"""``NOTES.md`` and sentences of the documents: templates filled with claims; no number is typed."""
 
 import csv
 from pathlib import Path

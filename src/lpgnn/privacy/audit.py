@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from lpgnn.archive import Array
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.privacy.archive import Array
+from lpgnn.errors import InputError
 from lpgnn.privacy.distinguish import Finding, Pair, lower_bound
 from lpgnn.privacy.exact import log_probability
 from lpgnn.privacy.label_mechanism import ClassMechanism, LabelMechanism
@@ -209,9 +210,19 @@ def audit_callable(
     a number, a list of as many numbers each time, or anything with a repr.
     """
     codes: dict[str, float] = {}
+    widths: set[int] = set()
 
     def draw(x: Any, n: int) -> Array:
-        return _encoded([function(x) for _ in range(n)], codes)
+        try:
+            outputs = [function(x) for _ in range(n)]
+        except Exception as error:  # of somebody else's function
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError("callable", name, f"fails on {x} ({reason})") from None
+        rows = _encoded(outputs, codes)
+        widths.add(rows.shape[1])
+        if len(widths) > 1:
+            raise InputError("callable", name, "must return as many numbers for every input")
+        return rows
 
     if num_classes:
         pairs, size = _class_pairs(num_classes, draw), f"{num_classes} classes"

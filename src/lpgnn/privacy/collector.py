@@ -1,16 +1,17 @@
 """The collector: reports in, a collection out, and a reason for each report that is refused."""
 
+import errno
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
+from lpgnn.archive import Array
 from lpgnn.client import ClientError, Task, decode, encode, from_json
 from lpgnn.errors import InputError
-from lpgnn.privacy.archive import Array
 from lpgnn.privacy.collection import Collection
 from lpgnn.privacy.payloads import header, intact, read_payloads, split_rows
 from lpgnn.privacy.public_graph import PublicGraph
@@ -18,7 +19,7 @@ from lpgnn.privacy.public_graph import PublicGraph
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 2**8, 2**16  # reports that are looked at together
 _CHUNK_BYTES = 2**22
 _LONGEST_PIECE = 2**20  # of bytes without a report among them
-_LONGEST_LINE = 2**20
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 Place = tuple[str, int]  # the name of a file or stream, and the offset in it
 
@@ -54,6 +55,8 @@ class Collector:
         self._payloads = np.zeros((n, self.task.payload_bytes), dtype=np.uint8)
         self._asked = self.graph.asked.numpy()
         self._pending: list[tuple[Place, bytes]] = []
+        # A report as a line of JSON has at most this many bytes.
+        self._longest_piece = max(_LONGEST_PIECE, 32 * self.task.num_samples)
 
     def collection(self) -> Collection:
         """What has been received so far."""
@@ -67,17 +70,17 @@ class Collector:
 
     def add_file(self, path: Path, name: str) -> None:
         try:
+            if not path.is_file():  # a pipe would keep us waiting
+                raise OSError(errno.EINVAL, "not a file")
             with path.open("rb") as stream:
                 self.add_stream(stream, name)
         except OSError as error:
             self._refuse((name, 0), f"unreadable: {error.strerror or error}")
 
     def add_stream(self, stream: BinaryIO, name: str) -> None:
-        """Reports one after another: bytes, or lines of JSON."""
+        """Reports one after another, as bytes or as lines of JSON, and what else is there."""
         chunk = stream.read(_CHUNK_BYTES)
-        if chunk.lstrip()[:1] == b"{":
-            self._add_lines(stream, name, chunk)
-        elif len(chunk) == self.task.report_bytes:
+        if len(chunk) == self.task.report_bytes:
             self._add_one((name, 0), chunk)
         elif not chunk:
             self._refuse((name, 0), "empty: no report in it")
@@ -102,62 +105,80 @@ class Collector:
         kept = np.flatnonzero(good)
         self._accept(block[kept], [places[i] for i in kept])
 
-    def _add_lines(self, stream: BinaryIO, name: str, start: bytes) -> None:
-        offset = 0
-        for line in _lines(stream, start):
-            if line.strip():
+    def _add_text(self, name: str, offset: int, text: bytes) -> None:
+        """What stands between reports in bytes: lines of JSON, and damage."""
+        damage = b""
+        for line in text.splitlines(keepends=True):
+            if _is_json(line):
+                self._refuse_piece((name, offset - len(damage)), damage)
+                damage = b""
                 try:
                     self._add_one((name, offset), encode(self.task, from_json(self.task, line)))
                 except ClientError as error:
                     self._refuse((name, offset), str(error))
+            else:
+                damage += line
             offset += len(line)
+        self._refuse_piece((name, offset - len(damage)), damage)
+
+    def _refuse_piece(self, place: Place, piece: bytes) -> None:
+        if piece.strip():
+            self._refuse(place, self._reason(piece))
 
     def _add_bytes(self, stream: BinaryIO, name: str, start: bytes) -> None:
         """A stream of reports of one size; after damage it goes on at the next header."""
         self._flush()  # the first report of a node counts, and these came later
-        data, offset, rows, ended = start, 0, _LARGEST_BLOCK, False
+        data, at, offset, rows, ended = start, 0, 0, _LARGEST_BLOCK, False
         size = self.task.report_bytes
-        while data:
-            while not ended and len(data) < max(size * rows, 2 * _LONGEST_PIECE):
+        while at < len(data):
+            while not ended and len(data) - at < max(size * rows, 2 * self._longest_piece):
                 more = stream.read(_CHUNK_BYTES)
-                data, ended = data + more, not more
-            whole = min(len(data) // size, rows)
-            block = np.frombuffer(data, np.uint8, count=whole * size).reshape(whole, size)
+                data, at, offset, ended = data[at:] + more, 0, offset + at, not more
+            whole = min((len(data) - at) // size, rows)
+            block = np.frombuffer(data, np.uint8, whole * size, at).reshape(whole, size)
             good = intact(self.task, block)
-            end, aligned = self._refuse_broken(data, good, name, offset, at_end=ended)
-            kept = np.flatnonzero(good[: -(-end // size)])
-            places = (offset + kept * size).tolist()
+            length, aligned = self._refuse_broken(data, at, good, (name, offset), at_end=ended)
+            kept = np.flatnonzero(good[: -(-length // size)])
+            places = (offset + at + kept * size).tolist()
             self._accept(block[kept], [(name, place) for place in places])
-            data, offset = data[end:], offset + end
+            at += length
             # A stream in shreds is looked at in small blocks, not a large one for each shred.
             rows = min(2 * rows, _LARGEST_BLOCK) if aligned else _SMALLEST_BLOCK
 
     def _refuse_broken(
-        self, data: bytes, good: Array, name: str, offset: int, *, at_end: bool
+        self, data: bytes, at: int, good: Array, origin: Place, *, at_end: bool
     ) -> tuple[int, bool]:
-        """Refuse what is not a report; returns how far the data is dealt with.
+        """Refuse what is not a report; returns how many bytes from ``at`` on are dealt with.
 
         The second value says whether the next report is where it should be.
         """
         size, mark = self.task.report_bytes, header(self.task)
-        for i in np.flatnonzero(~good).tolist():
-            start = i * size
+        name, offset = origin
+        broken = np.flatnonzero(~good).tolist()
+        if at_end and 0 < len(data) - at - len(good) * size < size:
+            broken.append(len(good))  # the last bytes are too few
+        for i in broken:
+            start = at + i * size
             following = data.find(mark, start + 1)
             if following < 0 and at_end:
                 following = len(data)
-            elif following < 0 and len(data) - start > _LONGEST_PIECE:
-                following = len(data) - len(mark) + 1  # a header may have begun
+            elif following < 0 and len(data) - start > self._longest_piece:
+                # Up to the end of a line, or to where a header may have begun.
+                last = len(data) - len(mark) + 1
+                following = data.rfind(b"\n", start, last) + 1 or last
             elif following < 0:
-                return start, True  # the rest is still to be read
-            self._refuse((name, offset + start), self._reason(data[start:following]))
+                return start - at, True  # the rest is still to be read
+            piece = data[start:following]
+            if b"{" in piece and any(map(_is_json, piece.splitlines())):
+                if start > at:
+                    return start - at, False  # what comes before it is taken first
+                self._add_text(name, offset + start, piece)
+                self._flush()
+                return following - at, False
+            self._refuse_piece((name, offset + start), piece)
             if following != start + size:
-                return following, False
-        end = len(good) * size
-        if at_end and len(data) - end < size:
-            if len(data) > end:
-                self._refuse((name, offset + end), self._reason(data[end:]))
-            return len(data), True
-        return end, True
+                return following - at, False
+        return len(good) * size, True
 
     def _accept(self, block: Array, places: Sequence[Place]) -> None:
         """Keep intact reports that are valid and the first of their node.  [k, size] uint8"""
@@ -200,6 +221,7 @@ class Collector:
 
 
 def _files(folder: Path) -> Iterator[Path]:
+    """What lies below a folder; links to folders are not followed, since they may go round."""
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
@@ -207,20 +229,11 @@ def _files(folder: Path) -> Iterator[Path]:
     for path in entries:
         if path.name.startswith("."):
             continue
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             yield from _files(path)
         else:
             yield path
 
 
-def _lines(stream: BinaryIO, start: bytes) -> Iterable[bytes]:
-    """The lines of a stream whose first bytes were read; a line without an end comes in parts."""
-    rest = start
-    while rest:
-        *whole, rest = rest.split(b"\n")
-        yield from (line + b"\n" for line in whole)
-        more = stream.read(_CHUNK_BYTES)
-        if (not more or len(rest) > _LONGEST_LINE) and rest:
-            yield rest
-            rest = b""
-        rest += more
+def _is_json(line: bytes) -> bool:
+    return line.lstrip().removeprefix(_BYTE_ORDER_MARK)[:1] == b"{"

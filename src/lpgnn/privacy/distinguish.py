@@ -16,8 +16,8 @@ from functools import partial
 
 import numpy as np
 
+from lpgnn.archive import Array
 from lpgnn.errors import InputError
-from lpgnn.privacy.archive import Array
 
 Vector = tuple[float, ...]
 # n outputs of one input, one in each row; a missing number is NaN.

@@ -90,11 +90,11 @@ def _signs_with_sum(positive: Tensor, d: int, *, generator: torch.Generator) -> 
 def _positive_count(d: int) -> int:
     """C: all of the sign vectors that are not balanced, by halves."""
     balanced = math.comb(d, d // 2) if d % 2 == 0 else 0
-    return (2**d - balanced) // 2
+    return ((1 << d) - balanced) // 2
 
 
 def _positive_odds(d: int) -> Fraction:
-    return Fraction(_positive_count(d), 2**d - _positive_count(d))
+    return Fraction(_positive_count(d), (1 << d) - _positive_count(d))
 
 
 @functools.lru_cache(maxsize=64)
@@ -104,4 +104,4 @@ def _lean(epsilon: float, d: int) -> Fraction:
     An entry is left over if the others balance or, for even d, fall short by one.
     """
     p, positive = Fraction(greatest_probability(epsilon, _positive_odds(d))), _positive_count(d)
-    return math.comb(d - 1, d // 2) * (p / positive - (1 - p) / (2**d - positive))
+    return math.comb(d - 1, d // 2) * (p / positive - (1 - p) / ((1 << d) - positive))

@@ -114,6 +114,16 @@ def least_probability(epsilon: float) -> float:
         return math.ldexp(int(places), -FLOAT_PLACES)
 
 
+def least_label_epsilon(others: int) -> float:
+    """The least budget at which one of so many other labels can be drawn from a 32-bit number.
+
+    Modulo their number some are drawn once more than the rest, which is a ratio of its own:
+    ln((n + 1) / n) with n = floor(2^32 / others), and 0 where all are alike.
+    """
+    rest = 2**32 % others
+    return math.log1p(others / (2**32 - rest)) * (1 + 2**-50) if rest else 0.0
+
+
 @functools.lru_cache(maxsize=256)
 def greatest_probability(epsilon: float, odds: Fraction) -> float:
     """The greatest p, of 53 binary places and below one, with p / (1 - p) <= e^eps odds."""

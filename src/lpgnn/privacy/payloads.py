@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lpgnn.archive import Array
 from lpgnn.client import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, VERSION, Task
-from lpgnn.privacy.archive import Array
 
 # Unpacked bits of a block of payloads; larger ones are read in parts.
 _BLOCK_BITS = 2**25

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lpgnn.archive import Array, digest, read_arrays, write_arrays
 from lpgnn.data.graph import Topology
 from lpgnn.errors import InputError
-from lpgnn.privacy.archive import Array, digest, read_arrays, write_arrays
 
 GRAPH_ARRAYS = {
     **{"indptr": "i", "indices": "i", "train": "b", "val": "b"},

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lpgnn.errors import InputError
-from lpgnn.privacy.exact import greatest_keep_probability
+from lpgnn.privacy.exact import greatest_keep_probability, least_label_epsilon
 from lpgnn.privacy.label_mechanism import ClassMechanism
 
 
@@ -24,6 +24,10 @@ class RandomizedResponse(ClassMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        least = least_label_epsilon(self.num_classes - 1) if self.is_bound else 0.0
+        if self.epsilon < least:
+            allowed = f"must be at least {least:.3g}: random numbers of 32 bits keep no less"
+            raise InputError("y_eps", self.epsilon, allowed)
         if self.is_bound and self.keep_probability() == self.flip_probability():
             allowed = "is too small: keeping a label is no likelier than any other"
             raise InputError("y_eps", self.epsilon, allowed)

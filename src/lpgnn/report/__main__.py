@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lpgnn.composition import experiment_names
+from lpgnn.composition import experiment_names, load_experiment
 from lpgnn.config import Settings
 from lpgnn.errors import InputError, exit_code
 from lpgnn.report.build import build, remove, write_page
@@ -39,6 +39,8 @@ def _report(words: Sequence[str], config_dirs: Sequence[str]) -> int:
     folders = tuple(Path(folder).expanduser() for folder in config_dirs)
     data_dir = str(settings.data_dir)
     source = Source(settings.results_path, settings.selection, data_dir, overrides, folders)
+    for name in names:
+        load_experiment(name, folders)  # an unknown one is told before a folder without rows
     if not source.store.datasets():
         allowed = "no rows there: must be a folder that lpgnn.run has written to"
         raise InputError("results_dir", settings.results_dir, allowed)

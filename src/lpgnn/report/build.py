@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from lpgnn.report.evidence import Results, Source
-from lpgnn.report.figures import draw_figure, parse_figure
+from lpgnn.report.figures import draw_figure
 from lpgnn.report.page import Built, render
-from lpgnn.report.placing import as_keys
 from lpgnn.report.tables import Printed, Table, build_table
 from lpgnn.rows import write_atomically
+from lpgnn.shown import as_keys, parse_figure
 
 
 def tables_of(results: Results) -> dict[str, Table]:

@@ -1,15 +1,17 @@
 """The look of all our pictures: one palette, one style, and bytes that depend on the data only."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lpgnn.report.svg import compact
 from lpgnn.rows import write_atomically
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
+    from matplotlib.lines import Line2D
 
 Style = tuple[str, str]  # a colour and a marker
 
@@ -37,7 +39,6 @@ _STYLE = {
     "ytick.major.size": 0,
     "legend.frameon": False,
     "lines.markersize": 5,
-    "errorbar.capsize": 2,
 }
 
 
@@ -59,9 +60,18 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
+def add_legend(part: "FigureBase", handles: Sequence["Line2D"]) -> None:
+    """One legend above all panels, in as many columns as fit: none of its entries is cut off."""
+    for columns in range(min(len(handles), 8), 0, -1):
+        legend = part.legend(handles=handles, loc="outside upper center", ncols=columns)
+        if columns == 1 or legend.get_window_extent().width <= part.get_window_extent().width:
+            return
+        legend.remove()
+
+
 def save(figure: "Figure", folder: Path, name: str) -> bytes:
     """Write ``<name>.svg`` and ``<name>.png``; return the SVG."""
-    drawing = _render(figure, "svg")
+    drawing = compact(_render(figure, "svg"))
     write_atomically(folder / f"{name}.svg", drawing)
     figure.set_layout_engine("none")  # laid out once is enough, and it is slow
     write_atomically(folder / f"{name}.png", _render(figure, "png"))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from lpgnn.composition import Experiment, Point, expand, load_experiment
+from lpgnn.composition import Experiment, Point, read_experiment
 from lpgnn.config import Configuration
 from lpgnn.errors import InputError
 from lpgnn.report.notation import canonical
@@ -40,7 +40,7 @@ class Cell:
     @cached_property
     def keys(self) -> dict[str, str]:
         """The point's choices in one spelling, the dataset and the label among them."""
-        chosen = {k: canonical(v) for k, v in self.point.keys.items() if k not in _FOLDERS}
+        chosen = {k: canonical(v) for k, v in self.point.keys.items() if k not in FOLDERS}
         label = {"label": str(self.point.label)} if self.point.label else {}
         return chosen | {"dataset": self.dataset} | label
 
@@ -89,7 +89,7 @@ class Cell:
         return {repeat: value for repeat, value in found.items() if math.isfinite(value)}
 
 
-_FOLDERS = ("results_dir", "data_dir")
+FOLDERS = ("results_dir", "data_dir")
 
 
 @dataclass(frozen=True)
@@ -146,11 +146,10 @@ class Source:
     def results(self, name: str) -> Results:
         """Expand an experiment's grid and look up its rows, once."""
         if name not in self._known:
-            folders = zip(_FOLDERS, map(_quoted, (self.results_dir, self.data_dir)), strict=True)
-            overrides = [f"+experiment={name}", *map("=".join, folders), *self.overrides]
-            points = expand(overrides, multirun=True, config_dirs=self.config_dirs)
-            cells = [_cell(point, self.store) for point in points]
-            experiment = load_experiment(name, self.config_dirs)
+            folders = zip(FOLDERS, map(_quoted, (self.results_dir, self.data_dir)), strict=True)
+            overrides = [*map("=".join, folders), *self.overrides]
+            experiment, points = read_experiment(name, overrides, self.config_dirs)
+            cells = [cell_of(point, self.store) for point in points]
             self._known[name] = Results(experiment, cells, self.selection, self.config_dirs)
         return self._known[name]
 
@@ -163,7 +162,8 @@ def _quoted(value: object) -> str:
     return "'" + str(value).replace("'", r"\'") + "'"
 
 
-def _cell(point: Point, store: RowStore) -> Cell:
+def cell_of(point: Point, store: RowStore) -> Cell:
+    """A point with its rows."""
     try:
         configuration = point.settings.resolve(fetch=False)
     except InputError as error:

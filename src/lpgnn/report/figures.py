@@ -7,71 +7,34 @@ level line with its interval as a band.  Drawing twice gives the same bytes.
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lpgnn.errors import InputError
-from lpgnn.report.drawing import CONTROL_STYLES, GREY, STYLES, Style, new_figure, our_style, save
+from lpgnn.report.drawing import (
+    CONTROL_STYLES,
+    GREY,
+    STYLES,
+    Style,
+    add_legend,
+    new_figure,
+    our_style,
+    save,
+)
 from lpgnn.report.evidence import Results
 from lpgnn.report.notation import as_number, mathtext, symbol
-from lpgnn.report.placing import Entry, Placed, as_keys, parse, place, spread, unique
+from lpgnn.report.placing import Entry, Placed, place, spread, unique
 from lpgnn.report.tables import Printed
 from lpgnn.rows import Summary
+from lpgnn.shown import FigureSpec, parse_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import FigureBase
     from matplotlib.lines import Line2D
 
-AXES = ("panel_row", "panel", "x", "series")
 Group = tuple[str | None, bool]  # a series, and whether its points are controls
-
-
-@dataclass(frozen=True)
-class FigureSpec:
-    """A figure as an experiment's YAML describes it; see the README."""
-
-    name: str
-    x: str | list[str] = ""
-    series: str | list[str] | None = None
-    panels: str | list[str] | None = None  # one key, or one for the rows and one for the columns
-    caption: str = ""
-    metric: str = "acc"
-    scale: str = "even"  # even = values side by side | log
-    lines: bool = False
-    where: Mapping[str, Any] = field(default_factory=dict)
-    names: Mapping[Any, str] = field(default_factory=dict)
-    printed: str | list[str] | None = None  # other experiments whose printed values are shown
-    strips: list[Any] = field(default_factory=list)  # parts above each other, over these options
-
-    def __post_init__(self) -> None:
-        setting = f"figures.{self.name}"
-        if not self.x and not self.strips:
-            raise InputError(setting, "x", "must name the key of the x axis")
-        if self.scale not in ("even", "log"):
-            raise InputError(f"{setting}.scale", self.scale, "must be even or log")
-        if len(as_keys(self.panels)) > 2:
-            raise InputError(f"{setting}.panels", self.panels, "must be one key or two")
-
-    @property
-    def axes(self) -> dict[str, tuple[str, ...]]:
-        rows, column = [(), (), *((key,) for key in as_keys(self.panels))][-2:]
-        return dict(zip(AXES, (rows, column, as_keys(self.x), as_keys(self.series)), strict=True))
-
-    @property
-    def name_axis(self) -> str:
-        return "series" if self.series else "x"
-
-
-def parse_figure(name: str, options: Any) -> list[FigureSpec]:
-    """The strips of a figure, or the figure as the only one."""
-    setting = f"figures.{name}"
-    strips = parse(FigureSpec, setting, options).strips or [{}]
-    if not all(isinstance(strip, Mapping) for strip in strips):
-        raise InputError(f"{setting}.strips", strips, "must be a list of mappings")
-    return [parse(FigureSpec, setting, {**options, "strips": [], **strip}) for strip in strips]
 
 
 @dataclass(frozen=True)
@@ -139,10 +102,7 @@ def draw_figure(
 
 
 def _strip(spec: FigureSpec, results: Results, printed: Mapping[str, Printed]) -> Strip:
-    setting = f"figures.{spec.name}"
-    placed, entries = place(
-        results, spec.axes, spec, setting=setting, name_axis=spec.name_axis, bare="x"
-    )
+    placed, entries = place(results, spec, bare="x")
     if spec.scale == "log":  # what has no place on the axis is a level
         entries["x"] = {x: entry for x, entry in entries["x"].items() if _on_log_axis(x)}
         placed = [
@@ -153,7 +113,7 @@ def _strip(spec: FigureSpec, results: Results, printed: Mapping[str, Printed]) -
         placed = spread(placed, axis, spec.name_axis, entries[axis])
     curves = {one.at["series"] for one in placed if one.at["x"] is not None}
     levels = [o for o in placed if o.at["x"] is None and o.at["series"] not in curves]
-    placed = [*unique((one for one in placed if one.at["x"] is not None), setting), *levels]
+    placed = [*unique((one for one in placed if one.at["x"] is not None), spec.setting), *levels]
     strip = Strip(spec, results, printed, placed, entries)
     for axis in ("panel_row", "panel"):
         # A panel needs a point: what has level lines only is left out.
@@ -192,8 +152,7 @@ def _draw_strip(strip: Strip, part: "FigureBase", shape: tuple[int, int]) -> Non
             axes.set_ylabel(mathtext(f"{row.text}\n{metric}" if row.text else metric))
         if is_numeric and (len(rows) == 1 or index + shape[1] >= len(keys)):
             axes.set_xlabel(mathtext(symbol(strip.spec.axes["x"][0])))
-    handles = list(_legend(strip))
-    part.legend(handles=handles, loc="outside upper center", ncols=min(len(handles), 8))
+    add_legend(part, list(_legend(strip)))
 
 
 def _draw_panel(strip: Strip, axes: "Axes", row: str, column: str) -> None:

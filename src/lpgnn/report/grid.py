@@ -10,7 +10,8 @@ from lpgnn.report.notation import markdown, tex
 class Shown:
     """A cell of a grid: its text, whether it is bold, and what stands below it or in brackets.
 
-    ``mark`` and ``title`` are for the page: the class of a verdict and what it says.
+    ``mark``, ``title`` and ``link`` are for the page: the class of a verdict, what it says, and the
+    identity of the computation behind a number.
     """
 
     text: str
@@ -18,6 +19,7 @@ class Shown:
     below: str = ""
     mark: str = ""
     title: str = ""
+    link: str = ""
 
     def to_markdown(self) -> str:
         text = f"**{self.text}**" if self.bold else self.text

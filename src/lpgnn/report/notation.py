@@ -8,7 +8,10 @@ import math
 import re
 from collections.abc import Callable
 
-_SYMBOLS = {"x_eps": "ε_x", "y_eps": "ε_y", "filter.steps": "K_x", "learner.steps": "K_y"}
+_SYMBOLS = {
+    **{"x_eps": "ε_x", "y_eps": "ε_y", "total_eps": "ε_x + ε_y"},
+    **{"filter.steps": "K_x", "learner.steps": "K_y"},
+}
 _FORMULA = re.compile(r"([εK])_([xy])(?:=(∞|[-+.\deE]+))?|∞|±|−")
 _TEX_SPECIAL = {
     **{character: f"\\{character}" for character in "&%$#_{}"},

@@ -1,16 +1,20 @@
 """Parts of a page that needs nothing but itself: what is missing, and how numbers were made."""
 
-import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
+from urllib.parse import quote
 
-from lpgnn.report.evidence import Cell, Results, other_rule
+from lpgnn.report.evidence import FOLDERS, Cell, Results, other_rule
 from lpgnn.report.grid import Grid
-from lpgnn.report.notation import html_text
+from lpgnn.report.notation import canonical, html_text
 from lpgnn.report.tables import Table
 from lpgnn.rows import Row
+
+# What an address in double quotes may hold as it is.
+_AS_THEY_ARE = " !$'()*+,-./:;<=>?@[]^_`{|}~"
 
 
 @dataclass(frozen=True)
@@ -42,16 +46,26 @@ def render(template: str, built: Sequence[Built], selection: str, **values: Any)
         lstrip_blocks=True,
     )
     environment.filters["symbols"] = lambda text: Markup(html_text(text))
-    environment.filters["base64"] = lambda data: base64.b64encode(data).decode()
+    environment.filters["data_uri"] = data_uri
     missing = [row for one in built for row in gaps(one.results)]
+    made = origins(built)
     return environment.get_template(template).render(
         built=built,
         selection=selection,
+        other_rule=other_rule(selection),
         gaps=Grid.of_text(["Experiment", "Dataset", "What"], missing) if missing else None,
-        origins=[(one.results.experiment.title, origins(one.results)) for one in built],
+        origins=made,
+        linked={one.identity for group in made for one in group.listed},
         compute=compute_text(cell for one in built for cell in one.results.cells),
         **values,
     )
+
+
+def data_uri(svg: bytes) -> str:
+    """A picture as an address in double quotes; as text it takes a quarter less than base 64."""
+    from markupsafe import Markup
+
+    return Markup("data:image/svg+xml," + quote(svg.replace(b'"', b"'"), safe=_AS_THEY_ARE))
 
 
 def gaps(results: Results) -> Iterator[tuple[str, str, str]]:
@@ -74,30 +88,88 @@ def gaps(results: Results) -> Iterator[tuple[str, str, str]]:
                 yield *where, f"{cell.name}: {len(cell.rows)} of {wanted} repeats{failed}"
 
 
-def origins(results: Results) -> Grid:
-    """How each number was made; a computation that cells share is listed once."""
-    rule, other = results.selection, other_rule(results.selection)
-    rows: dict[str, list[str]] = {}
-    for cell in results.cells:
-        if cell.rows and cell.configuration is not None and cell.identity not in rows:
-            rows[cell.identity] = [
-                f"{cell.dataset} · {cell.name}",
-                *(str(results.summary(cell, rule=one) or "–") for one in (rule, other)),
-                _configuration_text(cell.configuration.columns()),
-                str(cell.configuration.seed),
-                ranges(int(row["repeat"]) for row in cell.rows),
-                ", ".join(sorted({_revision(row) for row in cell.rows})),
-                cell.identity,
-            ]
-    headings = ["Number", f"{rule} rule", f"{other} rule", "Configuration", "Seed", "Repeats"]
-    return Grid.of_text([*headings, "Revision", "Identity"], rows.values())
+@dataclass(frozen=True)
+class Origin:
+    """How a number was made: its command, its repeats, and what else decided it."""
+
+    identity: str
+    label: str
+    command: str
+    chosen: str
+    other: str
+    values: str  # of the repeats, under the chosen rule
+    details: str  # settings that not all of its experiment share, repeats, revision and identity
 
 
-def _configuration_text(columns: Mapping[str, Any]) -> str:
-    """The columns of a row that decide its numbers, options among them."""
-    left_out = ("dataset", "seed", "options", "fingerprint")
-    shown = {key: value for key, value in columns.items() if key not in left_out}
-    return ", ".join(f"{k}={v}" for k, v in (shown | json.loads(columns["options"])).items())
+@dataclass(frozen=True)
+class Origins:
+    """The computations of an experiment, without those that an earlier one lists."""
+
+    title: str
+    listed: list[Origin]
+    shared: str  # settings that all of them have
+    num_elsewhere: int
+
+
+def origins(built: Sequence[Built]) -> list[Origins]:
+    """Every computation once, under the first experiment that shows it."""
+    listed: set[str] = set()
+    return [_origins(one.results, listed) for one in built]
+
+
+def _origins(results: Results, listed: set[str]) -> Origins:
+    cells = {cell.identity: cell for cell in results.cells if cell.rows and cell.identity}
+    fresh = [cell for identity, cell in cells.items() if identity not in listed]
+    listed.update(cells)
+    settings = {cell.identity: _settings_of(cell) for cell in fresh}
+    shared = set.intersection(*map(set, settings.values())) if settings else set()
+    other = other_rule(results.selection)
+    found = [
+        Origin(
+            cell.identity,
+            cell.point.label or "",
+            _command(cell, results),
+            str(results.summary(cell) or "–"),
+            str(results.summary(cell, rule=other) or "–"),
+            " ".join(f"{value:.1f}" for value in cell.values(results.selection).values()),
+            _details(cell, [pair for pair in settings[cell.identity] if pair not in shared]),
+        )
+        for cell in fresh
+    ]
+    common = next(iter(settings.values()), [])
+    text = ", ".join(pair for pair in common if pair in shared)
+    return Origins(results.experiment.title, found, text, len(cells) - len(fresh))
+
+
+def _details(cell: Cell, settings: list[str]) -> str:
+    repeats = ranges(int(row["repeat"]) for row in cell.rows)
+    revisions = ", ".join(sorted({_revision(row) for row in cell.rows}))
+    parts = [", ".join(settings), f"repeats {repeats}", f"revision {revisions}"]
+    return "; ".join([*filter(None, parts), f"id {cell.identity}"])
+
+
+def _command(cell: Cell, results: Results) -> str:
+    """The command that computes a cell; where its rows go is the reader's choice."""
+    words = results.experiment.overrides(cell.point)
+    own = [word for word in words if word.partition("=")[0] not in FOLDERS]
+    return shlex.join(["python", "-m", "lpgnn.run", *own])
+
+
+def _settings_of(cell: Cell) -> list[str]:
+    """What decides a cell's numbers beyond its choices: settings, and options not at defaults."""
+    assert cell.configuration is not None
+    columns = cell.configuration.columns()
+    left_out = ("dataset", "options", "fingerprint")
+    found = {key: value for key, value in columns.items() if key not in left_out}
+    usual = {
+        f"{kind}.{one.name}": one.default
+        for kind, component in cell.configuration.components().items()
+        if is_dataclass(component)
+        for one in fields(component)
+    }
+    options = json.loads(columns["options"])
+    found |= {k: v for k, v in options.items() if k not in usual or v != usual[k]}
+    return [f"{k}={v}" for k, v in found.items() if cell.keys.get(k) != canonical(v)]
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -4,17 +4,14 @@ An axis is a list of keys: the first names the entry, the others follow in brack
 has them.  On one axis, that of the names, a point's label takes the place of the first key.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
-from typing import Any, TypeVar
+from typing import Any
 
 from lpgnn.errors import InputError
 from lpgnn.report.evidence import Cell, Results
 from lpgnn.report.notation import as_number, canonical, symbol, value_text
-
-Spec = TypeVar("Spec")
-Keys = tuple[str, ...]
+from lpgnn.shown import FigureSpec, TableSpec, check_keys
 
 
 @dataclass(frozen=True)
@@ -38,46 +35,16 @@ class Placed:
     at: Mapping[str, str | None]
 
 
-def parse(kind: Callable[..., Spec], setting: str, options: Any) -> Spec:
-    """The specification of a table or a figure from its YAML."""
-    known = [name for name in signature(kind).parameters if name != "name"]
-    if not isinstance(options, Mapping):
-        raise InputError(setting, options, "must be a mapping of options")
-    for key, value in options.items():
-        if key not in known:
-            allowed = f"unknown option; known: {', '.join(known)}"
-            raise InputError(f"{setting}.{key}", value, allowed)
-    try:
-        return kind(name=setting.split(".")[1], **options)
-    except TypeError as error:
-        missing = str(error).rpartition("argument")[2].lstrip("s: ")
-        raise InputError(setting, dict(options), f"lacks {missing}") from None
-
-
-def as_keys(value: Any) -> Keys:
-    """An axis as YAML has it: nothing, a key, or a list of keys."""
-    return (value,) if isinstance(value, str) else tuple(map(str, value or ()))
-
-
 def place(
-    results: Results,
-    axes: Mapping[str, Keys],
-    spec: Any,
-    *,
-    setting: str,
-    name_axis: str,
-    bare: str,
+    results: Results, spec: TableSpec | FigureSpec, *, bare: str
 ) -> tuple[list[Placed], dict[str, dict[str, Entry]]]:
     """Put an experiment's points on axes; those without a name do not belong.
 
     Of ``spec``, ``where`` chooses points (one that lacks the key passes) and ``names`` replaces
     texts.  On the ``bare`` axis numbers stand alone, because a heading names their key.
     """
-    known = {key for cell in results.cells for key in cell.keys}
-    for key in (*(key for keys in axes.values() for key in keys), *spec.where):
-        if key not in known:
-            allowed = f"no point of the grid has this key; known: {', '.join(sorted(known))}"
-            raise InputError(setting, key, allowed)
+    axes, name_axis = spec.axes, spec.name_axis
+    check_keys(spec, {key for cell in results.cells for key in cell.keys})
     allowed_values = {
         key: {canonical(str(one).strip()) for one in as_values(values)}
         for key, values in spec.where.items()

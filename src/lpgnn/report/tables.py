@@ -3,7 +3,7 @@
 import csv
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,45 +13,15 @@ from lpgnn.report.evidence import Cell, Results
 from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, symbol
 from lpgnn.report.paired import Difference, holm
-from lpgnn.report.placing import Entry, as_keys, parse, place, spread, unique
-from lpgnn.rows import Summary, write_atomically
+from lpgnn.report.placing import Entry, place, spread, unique
+from lpgnn.rows import Summary, describe_engines, engines_of, write_atomically
+from lpgnn.shown import TABLE_AXES as AXES
+from lpgnn.shown import TableSpec, as_keys, parse_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-AXES = ("block", "row", "column")
 Place = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class TableSpec:
-    """A table as an experiment's YAML describes it; see the README."""
-
-    name: str
-    rows: str | list[str]
-    columns: str | list[str]
-    blocks: str | list[str] | None = None
-    caption: str = ""
-    metric: str = "acc"
-    best: str | None = None  # rows or columns: among what the highest mean is bold
-    where: Mapping[str, Any] = field(default_factory=dict)
-    names: Mapping[Any, str] = field(default_factory=dict)
-    printed: str | None = None
-    differences: Mapping[str, list[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.best not in (None, "rows", "columns"):
-            raise InputError(f"tables.{self.name}.best", self.best, "must be rows or columns")
-
-    @property
-    def axes(self) -> dict[str, tuple[str, ...]]:
-        return dict(zip(AXES, map(as_keys, (self.blocks, self.rows, self.columns)), strict=True))
-
-    @property
-    def name_axis(self) -> str:
-        """Where labels stand: on the axis that asks for them, else on the compared one."""
-        asked = [axis for axis in AXES if "label" in self.axes[axis]]
-        return asked[0] if asked else "column" if self.best == "columns" else "row"
 
 
 @dataclass(frozen=True)
@@ -81,6 +51,17 @@ class Number:
     def is_control(self) -> bool:
         return self.cell is not None and self.cell.point.control
 
+    @property
+    def summary_text(self) -> str:
+        """Mean and interval; of fewer repeats than wanted, with their number."""
+        if self.cell is None or self.summary is None:
+            return str(self.summary or "–")
+        wanted, count = self.cell.point.settings.repeats, self.summary.count
+        if count >= wanted:
+            return str(self.summary)
+        alone = f"{self.summary.mean:.1f}" if self.summary.ci is None else str(self.summary)
+        return f"{alone}, {count} of {wanted} repeats"
+
     def show(self) -> Shown:
         """Ours, bold if best, and the printed mean below; what is only printed stands as it is."""
         if self.difference is not None:
@@ -88,7 +69,8 @@ class Number:
         if self.cell is None:
             return Shown(str(self.printed or "–"))
         below = "" if self.printed is None else f"{self.printed.mean:.1f}"
-        return Shown(str(self.summary or "–"), self.is_best, below)
+        link = self.cell.identity if self.summary is not None else ""
+        return Shown(self.summary_text, self.is_best, below, link=link)
 
 
 @dataclass(frozen=True)
@@ -151,6 +133,16 @@ class Table:
         headings = [names.get(key, symbol(key)) for key in keys]
         return Grid([*headings, *(column.text for column in columns)], laid, len(headings))
 
+    def mixed_cells(self) -> list[str]:
+        """A line for each number whose rows are of several engines, and may have other noise."""
+        cells = [number.cell for number in self.numbers.values() if number.cell is not None]
+        counts = [(cell, engines_of(cell.rows)) for cell in cells]
+        return [
+            f"{cell.dataset}, {cell.name}: {describe_engines(engines)}."
+            for cell, engines in counts
+            if len(engines) > 1
+        ]
+
     def write(self, folder: Path) -> None:
         """Write ``<name>.csv``, ``.md`` and ``.tex``."""
         grid, path = self.grid(), folder / self.name
@@ -160,6 +152,7 @@ class Table:
                 "\nDifferences are paired by repeat, with 95 % t intervals; bold where Holm's rule "
                 "over all of them rejects 0 at 5 %. None is shown for rows of different engines.\n"
             )
+        note += "".join(f"\n{text}\n" for text in self.mixed_cells())
         lines = self.frame().to_csv(index=False, float_format="%.4f")
         latex = grid.to_latex(self.spec.caption or self.name, f"tab:{self.name}")
         write_atomically(path.with_name(f"{self.name}.csv"), lines)
@@ -169,15 +162,12 @@ class Table:
 
 def build_table(name: str, options: Any, results: Results) -> Table:
     """Look up a table's numbers, the printed ones beside them, and mark the best."""
-    setting = f"tables.{name}"
-    spec = parse(TableSpec, setting, options)
-    placed, entries = place(
-        results, spec.axes, spec, setting=setting, name_axis=spec.name_axis, bare="row"
-    )
+    spec = parse_table(name, options)
+    placed, entries = place(results, spec, bare="row")
     for axis in AXES:
         placed = spread(placed, axis, spec.name_axis, entries[axis])
     numbers: dict[Place, Number] = {}
-    for one in unique(placed, setting):
+    for one in unique(placed, spec.setting):
         at = (str(one.at["block"]), str(one.at["row"]), str(one.at["column"]))
         summary = results.summary(one.cell, metric=spec.metric)
         numbers[at] = Number(at, one.cell, summary)

@@ -10,7 +10,10 @@ from lpgnn.rows.metrics import evaluate as evaluate
 from lpgnn.rows.metrics import metric_sources as metric_sources
 from lpgnn.rows.metrics import needs_probabilities as needs_probabilities
 from lpgnn.rows.metrics import recorded_source as recorded_source
+from lpgnn.rows.missing import Computation as Computation
+from lpgnn.rows.missing import missing_repeats as missing_repeats
 from lpgnn.rows.outputs import load_weights as load_weights
+from lpgnn.rows.outputs import output_files as output_files
 from lpgnn.rows.outputs import save_history as save_history
 from lpgnn.rows.outputs import save_predictions as save_predictions
 from lpgnn.rows.outputs import save_weights as save_weights
@@ -21,8 +24,11 @@ from lpgnn.rows.records import at_work as at_work
 from lpgnn.rows.records import records as records
 from lpgnn.rows.schema import COLUMNS as COLUMNS
 from lpgnn.rows.schema import PROVENANCE as PROVENANCE
+from lpgnn.rows.schema import SETTINGS as SETTINGS
 from lpgnn.rows.schema import UNEVALUATED as UNEVALUATED
 from lpgnn.rows.schema import Row as Row
+from lpgnn.rows.schema import describe_engines as describe_engines
+from lpgnn.rows.schema import engines_of as engines_of
 from lpgnn.rows.schema import format_value as format_value
 from lpgnn.rows.schema import package_version as package_version
 from lpgnn.rows.store import RowStore as RowStore

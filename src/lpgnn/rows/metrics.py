@@ -7,6 +7,7 @@ labels and predictions are integers [n], probabilities [n, c] or None.  Shares a
 import json
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,7 @@ def check_metrics(metrics: Mapping[str, str]) -> None:
 
 def accuracy(labels: "Labels", predictions: "Labels", probabilities: "Probabilities") -> float:
     """The share of nodes whose class is predicted, in per cent."""
-    from sklearn.metrics import accuracy_score
-
-    return 100.0 * float(accuracy_score(labels, predictions))
+    return 100.0 * float(_sklearn().accuracy_score(labels, predictions))
 
 
 def macro_f1(labels: "Labels", predictions: "Labels", probabilities: "Probabilities") -> float:
@@ -53,9 +52,7 @@ def macro_f1(labels: "Labels", predictions: "Labels", probabilities: "Probabilit
 
     The classes are those that occur among the labels or the predictions.
     """
-    from sklearn.metrics import f1_score
-
-    return 100.0 * float(f1_score(labels, predictions, average="macro", zero_division=0))
+    return 100.0 * float(_sklearn().f1_score(labels, predictions, average="macro", zero_division=0))
 
 
 def balanced_accuracy(
@@ -63,11 +60,11 @@ def balanced_accuracy(
 ) -> float:
     """The mean over the classes of the labels of TP / (TP + FN), in per cent."""
     import numpy as np
-    from sklearn.metrics import recall_score
 
     # The same as sklearn's balanced_accuracy_score, which warns if another class is predicted.
     classes = np.unique(labels)
-    return 100.0 * float(recall_score(labels, predictions, labels=classes, average="macro"))
+    recall = _sklearn().recall_score(labels, predictions, labels=classes, average="macro")
+    return 100.0 * float(recall)
 
 
 def roc_auc(labels: "Labels", predictions: "Labels", probabilities: "Probabilities") -> float:
@@ -78,7 +75,6 @@ def roc_auc(labels: "Labels", predictions: "Labels", probabilities: "Probabiliti
     class occurs.
     """
     import numpy as np
-    from sklearn.metrics import roc_auc_score
 
     if probabilities is None:
         raise ValueError("needs the probabilities")
@@ -87,8 +83,21 @@ def roc_auc(labels: "Labels", predictions: "Labels", probabilities: "Probabiliti
         return float("nan")
     if probabilities.shape[1] == 2:
         classes = np.array([1])
-    areas = [roc_auc_score(labels == k, probabilities[:, k]) for k in classes]
+    areas = [_sklearn().roc_auc_score(labels == k, probabilities[:, k]) for k in classes]
     return 100.0 * float(np.mean(areas))
+
+
+def _sklearn() -> Any:
+    """scikit-learn's metrics, without joblib's warning where there is no shared memory.
+
+    It would come from every worker, and nothing here runs in joblib's processes.
+    """
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*joblib will operate in serial mode")
+        from sklearn import metrics
+    return metrics
 
 
 def evaluate(
@@ -145,7 +154,13 @@ def metric_sources(metrics: Mapping[str, str]) -> dict[str, str]:
 
 def recorded_source(row: Mapping[str, str], metric: str) -> str:
     """The source of a metric when a row was computed; empty for the default of its name."""
-    return str(json.loads(row["options"] or "{}").get(f"metrics.{metric}", ""))
+    return str(_options(row["options"]).get(f"metrics.{metric}", ""))
+
+
+@lru_cache(maxsize=1024)  # asked for every row, and the rows of a configuration have one text
+def _options(text: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(text or "{}")
+    return found
 
 
 def needs_probabilities(metrics: Mapping[str, str]) -> bool:

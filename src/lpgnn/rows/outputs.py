@@ -4,17 +4,25 @@ import csv
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lpgnn.errors import InputError
 from lpgnn.files import write_atomically
+from lpgnn.rows.schema import RULES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _ORIGIN = "origin.json"  # no weight has a dot and that ending
+
+
+def output_files(save: Iterable[str]) -> list[str]:
+    """The files that ``save`` stands for, in the folder of a run."""
+    names = {"predictions": "predictions-{}.csv", "weights": "weights-{}.npz"}
+    found = [names[one].format(rule) for one in save if one in names for rule in RULES]
+    return [*found, "history.csv"] if "history" in save else found
 
 
 def save_predictions(
@@ -63,18 +71,17 @@ def save_weights(path: Path, weights: "Mapping[str, Tensor]", origin: Mapping[st
 
 def load_weights(path: Path) -> "tuple[dict[str, Tensor], dict[str, Any]]":
     """The tensors and the origin that ``save_weights`` wrote."""
-    import numpy as np
     import torch
 
+    from lpgnn.archive import read_npz
+
+    arrays, objects = read_npz("model", path, path)
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
-            origin = json.loads(str(arrays[_ORIGIN]))
-            names = [name for name in arrays.files if name != _ORIGIN]
-            weights = {name: torch.from_numpy(arrays[name]) for name in names}
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        reason = " ".join(str(error).split())[:100]
-        raise InputError("model", path, f"must be a file of save=weights ({reason})") from None
-    if not isinstance(origin, dict):
+        origin = json.loads(str(arrays.pop(_ORIGIN)))
+        weights = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    except (KeyError, TypeError, ValueError):
+        origin = None
+    if objects or not isinstance(origin, dict):
         raise InputError("model", path, "must be a file of save=weights")
     return weights, origin
 

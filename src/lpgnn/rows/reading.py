@@ -18,6 +18,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from lpgnn.rows.schema import (
     REQUIRED,
     Row,
     RowValidator,
+    Valid,
     as_cells,
     row_validator,
     split_line,
@@ -50,27 +52,45 @@ Rank = tuple[int, Level, str]  # written at, level, file name
 
 
 class Entry(NamedTuple):
-    """A valid row, kept as text: a dictionary takes several times the memory."""
+    """A valid row, kept as text: a dictionary takes several times the memory.
+
+    Rows of one configuration share the text of its settings.
+    """
 
     identity: str
     repeat: int
     rank: Rank
     columns: tuple[str, ...]
-    line: str
+    settings: str  # '' if the row's own text has them
+    own: str  # the line, with nothing in the place of the settings
 
-    def row(self, shared: dict[str, str] | None = None) -> Row:
-        """The row with every column of the schema; '' where its file has none.
+    @classmethod
+    def of(cls, line: str, row: Valid, rank: Rank, columns: tuple[str, ...]) -> "Entry":
+        own = line[: row.at] + line[row.at + len(row.settings) :]
+        return cls(sys.intern(row.identity), row.repeat, rank, columns, row.settings, own)
 
-        shared: keeps equal settings of many rows once.
-        """
-        cells = split_line(self.line)
-        if shared is not None:
-            settings = cells[: self.columns.index("status")]
-            cells[: len(settings)] = map(shared.setdefault, settings, settings)
+    @property
+    def line(self) -> str:
+        """The row as its file has it."""
+        if not self.settings:
+            return self.own
+        return self.own.replace(",,", f",{self.settings},", 1)  # id and repeat are not blank
+
+    def row(self) -> Row:
+        """The row with every column of the schema; '' where its file has none."""
+        cells = self.own.split(",") if '"' not in self.own else split_line(self.own)
+        if self.settings:
+            cells[2:3] = _cells(self.settings)
         row = dict(zip(self.columns, cells, strict=True))
-        if row.keys() >= _SCHEMA:
+        if self.columns is COLUMNS or row.keys() >= _SCHEMA:
             return row
         return dict.fromkeys(COLUMNS, "") | {"written": str(self.rank[0] or "")} | row
+
+
+@lru_cache(maxsize=1024)
+def _cells(settings: str) -> list[str]:
+    """The cells of settings: rows that share the text share the cells, too."""
+    return split_line(settings)
 
 
 class Signature(NamedTuple):
@@ -185,12 +205,12 @@ class RowFile:
         return ""
 
     def _take_row(self, line: str, written: int, validator: RowValidator) -> None:
-        identity, repeat, recorded = validator.key(line)
-        written = written or recorded
+        row = validator.check(line)
+        written = written or row.written
         rank = self.entries[-1].rank if self.entries else None
         if rank is None or rank[0] != written:  # rows written together share a rank
             rank = (written, self.level, self.path.name)
-        self.entries.append(Entry(sys.intern(identity), repeat, rank, validator.columns, line))
+        self.entries.append(Entry.of(line, row, rank, validator.columns))
 
 
 def _read_header(line: str) -> RowValidator:

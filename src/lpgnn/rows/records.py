@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lpgnn.errors import StorageError
-from lpgnn.files import write_atomically
+from lpgnn.files import make_folder, write_atomically
 from lpgnn.rows.schema import UNEVALUATED
 from lpgnn.rows.store import RowStore
 
@@ -62,6 +62,8 @@ class SweepRecord:
         record = cls(folder or _sweeps(results_dir) / name)
         content = {"started": time.time(), "wanted": [asdict(one) for one in wanted]}
         try:
+            if folder is None:
+                make_folder(record.folder, results_dir)
             record.folder.mkdir(parents=True, exist_ok=True)
             write_atomically(record.folder / "sweep.json", json.dumps(content))
         except OSError as error:

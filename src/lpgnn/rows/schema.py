@@ -6,9 +6,10 @@ A row is the result of one repeat of one configuration.  Its key is (id, repeat)
 import csv
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Row = dict[str, str]
 ColumnType = Literal["integer", "number", "share", "boolean", "text"]
@@ -68,6 +69,21 @@ _EXPECTED = {
 }
 
 
+def engines_of(rows: Iterable[Mapping[str, str]]) -> Counter[str]:
+    """How many rows each engine computed.
+
+    '' are rows of before engines were recorded; Laplace and Gaussian noise was drawn in floating
+    point then, and has been drawn on a grid since.
+    """
+    return Counter(row.get("engine", "") for row in rows)
+
+
+def describe_engines(engines: Mapping[str, int]) -> str:
+    """Rows of several engines in a few words: they may differ by more than their noise."""
+    parts = [f"{count} by {name or 'an unrecorded one'}" for name, count in engines.items()]
+    return f"rows of {len(engines)} engines ({', '.join(parts)})"
+
+
 @lru_cache(maxsize=1)
 def package_version() -> str:
     """The installed version of lpgnn."""
@@ -121,6 +137,16 @@ def split_line(line: str) -> list[str]:
     return next(csv.reader((line,), strict=True), [])
 
 
+class Valid(NamedTuple):
+    """What a reader wants to know of a valid row first."""
+
+    identity: str
+    repeat: int
+    written: int  # 0 in rows that were published before rows had a time
+    settings: str = ""  # the cells between repeat and status as they stand in the line, if known
+    at: int = 0  # where in the line
+
+
 class RowValidator:
     """Checks rows with given columns: identity, repeat, status, and the type of every cell.
 
@@ -130,21 +156,26 @@ class RowValidator:
     """
 
     def __init__(self, columns: Sequence[str]) -> None:
-        self.columns = tuple(columns)
+        self.columns = COLUMNS if tuple(columns) == COLUMNS else tuple(columns)
         self._patterns = {name: re.compile(_pattern(name)) for name in columns}
         self._tests = [name for name in columns if "/test/" in name]
-        self._plain = _plain_line(columns)
+        self._plain = _PlainLine.of(self.columns)
         self._valid_options = {""}  # cells as they stand in a line
+        self._settings = ""  # of the last plain line
 
-    def key(self, line: str) -> tuple[str, int, int]:
-        """The id, repeat and time of a row from its line; ValueError if the row is not valid.
-
-        Rows that were published before rows had a time have 0.
-        """
-        # Splitting a line takes twice as long as matching it.
-        plain = self._plain.fullmatch(line)
-        if plain and self._are_valid(plain["options"]):
-            return plain["id"], int(plain["repeat"]), int(plain["written"] or 0)
+    def check(self, line: str) -> Valid:
+        """What identifies the row of a line; ValueError if the row is not valid."""
+        if self._plain is not None:
+            # Rows of one configuration stand together: what was found valid in the last line is
+            # not matched again.  Splitting a line would take twice as long as matching it.
+            settings = self._settings
+            if settings and (found := self._plain.match(line, settings)):
+                return found
+            settings, options = self._plain.settings_of(line)
+            if settings and self._are_valid(options):
+                self._settings = settings
+                if found := self._plain.match(line, settings):
+                    return found
         try:
             cells = split_line(line)
         except csv.Error as error:
@@ -152,7 +183,7 @@ class RowValidator:
         if problem := self.problem(cells):
             raise ValueError(problem)
         row = dict(zip(self.columns, cells, strict=True))
-        return row["id"], int(row["repeat"]), int(row.get("written") or 0)
+        return Valid(row["id"], int(row["repeat"]), int(row.get("written") or 0))
 
     def _are_valid(self, options: str) -> bool:
         if options not in self._valid_options and _is_json_object(split_line(options)[0]):
@@ -191,22 +222,62 @@ def _pattern(name: str) -> str:
     return f"(?:{_PATTERNS[column_type(name)]})?"
 
 
-def _plain_line(columns: Sequence[str]) -> re.Pattern[str]:
+class _PlainLine:
     """Matches lines of valid rows that are ok, have every accuracy and quote nothing but text.
 
-    Whether the options are JSON is left open.
+    They are id and repeat, the settings, and what was measured.  Whether the options among the
+    settings are JSON is left open.
     """
-    accuracies = [name for name in columns if name.endswith("/test/acc")]
-    if not accuracies:
-        return re.compile("(?P<id>)(?P<repeat>)(?P<options>)(?P<written>)(?!)")  # matches nothing
-    text = r'(?:[^",]*+|"(?:[^"]++|"")*+")'
-    cells = {name: text if column_type(name) == "text" else _pattern(name) for name in columns}
-    cells |= {name: _PATTERNS["share"].removesuffix("|nan") for name in accuracies}
-    cells |= {name: f"(?P<{name}>{_KEYS[name]})" for name in ("id", "repeat", "written")}
-    cells |= {"status": "ok", "options": f"(?P<options>{text})"}
-    line = ",".join(f"(?:{cells[name]})" for name in columns)
-    blank = (name for name in ("options", "written") if name not in columns)
-    return re.compile(line + "".join(f"(?P<{name}>)" for name in blank))
+
+    def __init__(self, settings: Sequence[str], measured: Sequence[str]) -> None:
+        text = r'(?:[^",]*+|"(?:[^"]++|"")*+")'
+        cells = {
+            name: text if column_type(name) == "text" else _pattern(name)
+            for name in (*settings, *measured)
+        }
+        for name in measured:
+            if name.endswith("/test/acc"):
+                cells[name] = _PATTERNS["share"].removesuffix("|nan")
+        cells |= {"status": "ok", "written": f"(?P<written>{_KEYS['written']})"}
+        cells["options"] = f"(?P<options>{text})"
+        without = {
+            "settings": "" if "options" in settings else "(?P<options>)",
+            "measured": "" if "written" in measured else "(?P<written>)",
+        }
+        self._head = re.compile(f"({_KEYS['id']}),({_KEYS['repeat']}),")
+        self._settings = re.compile(_joined(cells, settings) + without["settings"])
+        self._measured = re.compile("," + _joined(cells, measured) + without["measured"])
+
+    @classmethod
+    def of(cls, columns: Sequence[str]) -> "_PlainLine | None":
+        """None for columns in another order than ours, or without settings or an accuracy."""
+        if columns[:2] != ("id", "repeat") or "status" not in columns:
+            return None
+        at = columns.index("status")
+        settings, measured = columns[2:at], columns[at:]
+        is_usual = "written" not in settings and "options" not in measured
+        has_accuracy = any(name.endswith("/test/acc") for name in measured)
+        return cls(settings, measured) if settings and is_usual and has_accuracy else None
+
+    def match(self, line: str, settings: str) -> Valid | None:
+        """The row of a line with these settings; None if it has others or is no plain one."""
+        head = self._head.match(line)
+        if head is None or not line.startswith(settings, head.end()):
+            return None
+        measured = self._measured.fullmatch(line, head.end() + len(settings))
+        if measured is None:
+            return None
+        return Valid(head[1], int(head[2]), int(measured["written"] or 0), settings, head.end())
+
+    def settings_of(self, line: str) -> tuple[str, str]:
+        """The settings of a line and the options among them, as they stand there."""
+        head = self._head.match(line)
+        found = None if head is None else self._settings.match(line, head.end())
+        return ("", "") if found is None else (found[0], found["options"])
+
+
+def _joined(cells: Mapping[str, str], names: Iterable[str]) -> str:
+    return ",".join(f"(?:{cells[name]})" for name in names)
 
 
 def _is_json_object(text: str) -> bool:

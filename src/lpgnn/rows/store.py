@@ -75,8 +75,7 @@ class RowStore:
 
     def read(self, dataset: str) -> list[Row]:
         """All rows of a dataset, sorted by id and repeat."""
-        shared: dict[str, str] = {}
-        return [entry.row(shared) for entry in self.entries(dataset)]
+        return [entry.row() for entry in self.entries(dataset)]
 
     def stream(self, dataset: str) -> Iterator[Row]:
         """The same one by one, for who does not need them all at once."""

@@ -8,5 +8,4 @@ from lpgnn.sweeps.outdated import outdated_rows as outdated_rows
 from lpgnn.sweeps.pool import run_tasks as run_tasks
 from lpgnn.sweeps.tasks import Execution as Execution
 from lpgnn.sweeps.tasks import Task as Task
-from lpgnn.sweeps.tasks import missing_repeats as missing_repeats
 from lpgnn.sweeps.tasks import plan_tasks as plan_tasks

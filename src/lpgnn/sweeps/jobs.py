@@ -14,11 +14,12 @@ from lpgnn.config import Settings
 from lpgnn.describe import label
 from lpgnn.engine import Measures
 from lpgnn.errors import RunError, Terminated, terminable
+from lpgnn.finished import missing_in
 from lpgnn.rows import RowStore, metric_sources, write_atomically
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error
 from lpgnn.sweeps.pool import run_tasks
-from lpgnn.sweeps.tasks import Execution, Part, Task, missing_repeats, required_engine
+from lpgnn.sweeps.tasks import Execution, Part, Task, required_engine
 
 
 def write_jobs(
@@ -90,28 +91,20 @@ def _compute(path: Path) -> list[Failure]:
             reason = f"resolves to {configuration.identity} here, not to {part['id']}"
             text = f"{label(configuration)} {reason}: other sources or another graph on this node"
             raise RunError(text)
-        missing = missing_repeats(
-            configuration,
-            one.repeats,
-            RowStore(one.results_path),
-            metric=one.metric,
-            sources=metric_sources(one.metrics),
-            save=one.outputs,
-            force=one.force is True,
-            engine=required_engine(one),
-        )
+        store, sources = RowStore(one.results_path), metric_sources(one.metrics)
+        engine = required_engine(one)
+        missing = missing_in(store, configuration.computation, one, sources, engine)
         if left := tuple(repeat for repeat in part["repeats"] if repeat in missing):
             parts.append((configuration, left))
     if not parts:
         return []
-    store = RowStore(one.results_path)
     execution = Execution(
         one.data_path,
         one.results_path,
         one.device,
         one.kernels,
         1,
-        Measures(one.metrics, one.outputs, store),
+        Measures.of(one, store),
         one.time_limit,
         path.parent,
     )

@@ -10,16 +10,14 @@ each by itself.
 """
 
 import contextlib
-import ctypes
 import json
 import multiprocessing
 import os
 import signal
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -27,6 +25,7 @@ from typing import Any
 
 import torch
 
+from lpgnn.children import packed, run_child, starting
 from lpgnn.data import Graph
 from lpgnn.engine import Member, run_members
 from lpgnn.errors import InputError, RunError, StorageError
@@ -35,6 +34,7 @@ from lpgnn.propagation import PreparedGraph
 from lpgnn.rows import RowStore, at_work
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, explain, stack_trace
+from lpgnn.sweeps.gpus import gpus_for, least_used, see_only
 from lpgnn.sweeps.tasks import Execution, Task
 
 # So many workers may die in a row before they are ready, and so long they may take (seconds).
@@ -92,7 +92,7 @@ class Worker:
         task: Task,
         on_epoch: Callable[[int], None],
         on_stored: Callable[[int], None] | None = None,
-        on_unmeasured: Callable[[Member, InputError], None] | None = None,
+        on_unmeasured: Callable[[Member, InputError | RunError], None] | None = None,
     ) -> None:
         """Train a task's runs.
 
@@ -151,7 +151,7 @@ def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Fai
     failures: list[Failure] = []
     waiting = deque(tasks)
 
-    def on_unmeasured(member: Member, error: InputError) -> None:
+    def on_unmeasured(member: Member, error: InputError | RunError) -> None:
         failures.append(_unmeasured(member, error))
 
     while waiting:
@@ -168,7 +168,7 @@ def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Fai
     return failures
 
 
-def _unmeasured(member: Member, error: InputError) -> Failure:
+def _unmeasured(member: Member, error: InputError | RunError) -> Failure:
     configuration, repeat = member
     return Failure(configuration, error, repeats=(repeat,))
 
@@ -205,12 +205,13 @@ def _context() -> Any:
 class _Process:
     """A worker process, the pipe to it, and what it is doing."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Execution, gpu: str | None) -> None:
         context = _context()
+        self.gpu = gpu
         self.connection, other = context.Pipe()
-        self.process = context.Process(target=_serve, args=(other, execution, os.getpid()))
-        with _blocked_interrupts():
-            self.process.start()
+        call = packed(_serve, execution, gpu)
+        self.process = context.Process(target=run_child, args=(os.getpid(), call, other))
+        self.process.start()
         other.close()  # so that the death of the worker ends the pipe
         self.ready = False
         self.task: Task | None = None
@@ -251,6 +252,7 @@ class _Pool:
         self.suspects: deque[Task] = deque()  # single runs whose worker died
         self.failures: list[Failure] = []
         self.processes: list[_Process] = []
+        self.gpus = gpus_for(execution.device, execution.kernels)
         self.deaths_at_start = 0
 
     def __enter__(self) -> "_Pool":
@@ -293,7 +295,9 @@ class _Pool:
         for one in self.processes[workers:]:  # the last phase wants one worker only
             self._remove(one)
         while len(self.processes) < min(workers, len(self.waiting) + self._busy()):
-            self.processes.append(_Process(self.execution))
+            gpu = least_used(self.gpus, (one.gpu for one in self.processes))
+            with starting():
+                self.processes.append(_Process(self.execution, gpu))
         for one in self.processes:
             if self.waiting and one.ready and one.task is None:
                 task = self.waiting.popleft()
@@ -394,28 +398,11 @@ def _cause_of_death(code: int | None) -> str:
     return f"died of {name}{' (out of memory?)' if -code == signal.SIGKILL else ''}"
 
 
-@contextlib.contextmanager
-def _blocked_interrupts() -> Iterator[None]:
-    """A process started here never sees Ctrl-C, which is the parent's to handle.
-
-    The parent gets a Ctrl-C of this moment as soon as it is over.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _serve(connection: Connection, execution: Execution, parent: int) -> None:
+def _serve(connection: Connection, execution: Execution, gpu: str | None) -> None:
     """The life of a worker: compute what comes in until the pipe ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for name in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(name, signal.SIG_DFL)  # a fork has the parent's handlers
-    _end_with(parent)
+    if gpu is not None:  # the only one that it sees, whatever its number was
+        see_only(gpu)
+        execution = replace(execution, device="cuda")
     worker = Worker(execution)
     try:
         worker.store.check_writable()
@@ -458,20 +445,6 @@ def _answer(worker: Worker, task: Task, connection: Connection) -> tuple[str, An
         return "failed", (reason, stack_trace(error))
     connection.send(("epochs", done))
     return "done", None
-
-
-def _end_with(parent: int) -> None:
-    """End an orphan: after kill -9 of the parent nobody hands out work or listens."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 @contextlib.contextmanager

@@ -9,23 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from lpgnn.composition import Point
-from lpgnn.config import SELECTIONS, Configuration, Settings, facts_of
+from lpgnn.config import Configuration, Settings, facts_of
 from lpgnn.data import Dataset
 from lpgnn.describe import describe, label
 from lpgnn.engine import Measures
 from lpgnn.errors import InputError, full_errors
-from lpgnn.kernels import Backend
-from lpgnn.rows import (
-    UNEVALUATED,
-    Row,
-    RowStore,
-    Summary,
-    SweepRecord,
-    Wanted,
-    check_metrics,
-    metric_sources,
-    summarise,
+from lpgnn.finished import (
+    Known,
+    differing,
+    keep_resolved,
+    missing_in,
+    most_repeats,
+    print_nothing_left,
+    print_plan,
+    print_summaries,
 )
+from lpgnn.kernels import Backend
+from lpgnn.loggers import Logger
+from lpgnn.rows import RowStore, SweepRecord, Wanted, check_metrics, metric_sources
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error, explain
 from lpgnn.sweeps.jobs import failures_of, write_jobs
@@ -36,15 +37,8 @@ from lpgnn.sweeps.tasks import (
     RUNS_ON_GPU,
     Execution,
     Task,
-    missing_repeats,
     plan_tasks,
     required_engine,
-)
-
-# Settings that hold for a whole sweep.
-_SHARED = (
-    *("results_dir", "data_dir", "device", "kernels", "selection", "metric", "metrics"),
-    *("save", "force", "time_limit", "workers", "dry_run"),
 )
 
 
@@ -63,32 +57,17 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
         raise InputError("grid", "", "is empty: a range or glob of it matches nothing")
     settings = [point.settings for point in points]
     first = settings[0]
-    for name in _SHARED:
-        values = list(dict.fromkeys(str(getattr(one, name)) for one in settings))
-        if len(values) > 1:
-            raise InputError(name, ",".join(values), "must be one value for the whole grid")
+    if found := differing(settings):
+        name, values = found
+        raise InputError(name, ",".join(values), "must be one value for the whole grid")
     dry_run = first.dry_run
     store = RowStore(first.results_path)
     resolved, stopped = _resolve(points, fetch=not dry_run)
     check_metrics(first.metrics)
     sources, engine = metric_sources(first.metrics), required_engine(first)
-    wanted: dict[str, tuple[Configuration, Settings]] = {}
-    for configuration, one in sorted(resolved, key=lambda pair: -pair[1].repeats):
-        wanted.setdefault(configuration.identity, (configuration, one))  # the most repeats
+    wanted = most_repeats(resolved)
     work = [
-        (
-            configuration,
-            missing_repeats(
-                configuration,
-                one.repeats,
-                store,
-                metric=one.metric,
-                sources=sources,
-                save=one.outputs,
-                force=one.force is True,
-                engine=engine,
-            ),
-        )
+        (configuration, missing_in(store, configuration.computation, one, sources, engine))
         for configuration, one in wanted.values()
     ]
     execution = Execution(
@@ -97,18 +76,18 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
         first.device,
         first.kernels,
         first.workers,
-        Measures(first.metrics, first.outputs, store),
+        Measures.of(first, store),
         first.time_limit,
     )
     for reason, count in outdated_rows(work, store, sources).items():
         print(f"{count} earlier rows no longer count: {reason}")
     datasets = {configuration.dataset.name for configuration, _ in wanted.values()}
     costs = CostModel(row for name in datasets for row in store.stream(name))
-    together = RUNS_ON_CPU
-    if any(repeats for _, repeats in work) and not dry_run:
+    on_gpu = str(first.device).startswith("cuda")
+    if any(repeats for _, repeats in work) and not dry_run and launcher is None:
         # A wrong device is reported before the work, not by each worker.
-        backend = Backend.choose(first.device, first.kernels)
-        together = RUNS_ON_GPU if backend.device.type == "cuda" else RUNS_ON_CPU
+        on_gpu = Backend.choose(first.device, first.kernels).device.type == "cuda"
+    together = RUNS_ON_GPU if on_gpu else RUNS_ON_CPU
     tasks = plan_tasks(work, costs, execution.worker_count(), together)
     if dry_run:
         done = sum(not repeats for _, repeats in work)
@@ -119,22 +98,38 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
         print(f"about {_duration(seconds)} on {busy} worker{'s' if busy > 1 else ''}")
         _print_stopped(stopped)
         return 1 if stopped else 0
+    known = {
+        identity: Known(c.computation, label(c), describe(c) if len(wanted) == 1 else "")
+        for identity, (c, _) in wanted.items()
+    }
     if len(wanted) == 1:
-        ((configuration, repeats),) = work
-        ((_, one),) = wanted.values()
-        print(describe(configuration, done=one.repeats - len(repeats), repeats=one.repeats))
+        ((configuration, one),) = wanted.values()
+        ((_, repeats),) = work
+        done = one.repeats - len(repeats)
+        print_plan(known[configuration.identity].plan, done=done, repeats=one.repeats)
     failures = []
     if tasks:
         store.check_writable()
+        if execution.measures.logger is not None:
+            _prepare(execution.measures.logger, store.results_dir)
         failures = _compute(tasks, execution, costs, launcher, wanted)
     elif len(wanted) > 1:
-        print(f"nothing to compute: all {len(work)} configurations are done")
-    broken = print_summaries([(c, one) for c, one in wanted.values()], store)
+        print_nothing_left(len(work))
+    broken = print_summaries([(known[key], one) for key, (_, one) in wanted.items()], store)
     stopped += [Stopped(label(f.configuration), f.error, f.details) for f in failures]
     _print_stopped(stopped)
     if failures and len(points) == 1 and isinstance(failures[0].error, InputError):
         return 2
+    if not stopped:
+        keep_resolved([(c, known[c.identity]) for c, _ in resolved], settings)
     return 1 if stopped or broken else 0
+
+
+def _prepare(logger: Logger, results_dir: Path) -> None:
+    try:
+        logger.prepare(results_dir)
+    except Exception as error:  # of somebody else's package
+        raise InputError("logger", logger.name, f"cannot log: {describe_error(error)}") from error
 
 
 def _compute(
@@ -213,43 +208,6 @@ def _resolve(
         else:
             found.append((point.settings.resolve(fetch=fetch), point.settings))
     return found, stopped
-
-
-def print_summaries(wanted: Sequence[tuple[Configuration, Settings]], store: RowStore) -> int:
-    """Print mean and CI of every configuration; return how many of their rows failed."""
-    broken = 0
-    for configuration, one in wanted:
-        finished = store.finished(configuration.dataset.name, configuration.identity)
-        rows = [row for repeat, row in sorted(finished.items()) if repeat < one.repeats]
-        failed = [r for r in rows if r["status"] not in ("ok", UNEVALUATED)]
-        broken += len(failed)
-        for row in failed:
-            print(f"{label(configuration)} repeat {row['repeat']} {row['status']}")
-        if rows and not configuration.dataset.has_truth:
-            column, ok = f"{one.selection}/val/acc", [r for r in rows if r not in failed]
-            seen = summarise([float(r[column]) for r in ok])
-            print(
-                f"{label(configuration)}: validation accuracy against private labels {seen} "
-                f"({one.selection} rule; labels=FILE evaluates)"
-            )
-        elif rows:
-            others = [rule for rule in SELECTIONS if rule != one.selection]
-            beside = "; ".join(
-                f"{rule} rule {summary_of(rows, rule, one.metric)}" for rule in others
-            )
-            count = f"; {len(rows)} repeats" if len(rows) > 1 else ""
-            print(
-                f"{label(configuration)}: test {one.metric} "
-                f"{summary_of(rows, one.selection, one.metric)} "
-                f"({one.selection} rule; {beside}{count})"
-            )
-    print(f"rows: {store.results_dir}")
-    return broken
-
-
-def summary_of(rows: Sequence[Row], rule: str, metric: str = "acc") -> Summary:
-    column = f"{rule}/test/{metric}"
-    return summarise([float(r[column]) for r in rows if r["status"] == "ok" and r.get(column)])
 
 
 def _print_stopped(stopped: Sequence[Stopped]) -> None:

@@ -2,18 +2,17 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lpgnn.config import Configuration, Settings
-from lpgnn.engine import Measures, Member, output_files
+from lpgnn.engine import Measures, Member
 from lpgnn.errors import InputError
 from lpgnn.kernels import Backend
-from lpgnn.learners import RULES
 from lpgnn.provenance import engine_name
-from lpgnn.rows import RowStore, recorded_source
 from lpgnn.sweeps.costs import CostModel
+from lpgnn.sweeps.gpus import gpus_for
 
 # Beyond so many runs side by side a CPU gains nothing, and rows come later; a GPU does.
 RUNS_ON_CPU, RUNS_ON_GPU = 10, 200
@@ -76,7 +75,7 @@ class Execution:
     results_dir: Path
     device: str = "auto"
     kernels: str = "auto"
-    workers: int | None = None  # None = one per core, 0 = compute in this process
+    workers: int | None = None  # None = one per GPU or core, 0 = compute in this process
     measures: Measures = field(default_factory=Measures)
     time_limit: TimeLimit = "auto"
     record: Path | None = None  # where the sweep is on record, for others to see
@@ -89,6 +88,8 @@ class Execution:
     def worker_count(self) -> int:
         if self.workers is not None:
             return self.workers
+        if gpus := gpus_for(self.device, self.kernels):
+            return len(gpus)
         allowed = getattr(os, "sched_getaffinity", None)  # not on every system
         return len(allowed(0)) if allowed else os.cpu_count() or 1
 
@@ -106,43 +107,6 @@ def required_engine(settings: Settings) -> str | None:
     if settings.force != "engine":
         return None
     return engine_name(Backend.choose(settings.device, settings.kernels))
-
-
-def missing_repeats(
-    configuration: Configuration,
-    repeats: int,
-    store: RowStore,
-    *,
-    metric: str = "acc",
-    sources: Mapping[str, str] | None = None,
-    save: Sequence[str] = (),
-    force: bool = False,
-    engine: str | None = None,
-) -> tuple[int, ...]:
-    """The repeats that the store does not hold, or not with this metric or these files.
-
-    sources: of metrics that are not the defaults, which are wanted as well (``metric_sources``);
-    force: no row counts; engine: only its rows do (``required_engine``)
-    """
-    identity = configuration.identity
-    done = {} if force else store.finished(configuration.dataset.name, identity)
-    if engine is not None:
-        done = {repeat: row for repeat, row in done.items() if row.get("engine") == engine}
-    wanted = {metric: "", **(sources or {})}
-    columns = [f"{rule}/test/{name}" for rule in RULES for name in wanted]
-    if not configuration.dataset.has_truth:
-        columns = []
-    files = output_files(save)
-
-    def is_done(repeat: int) -> bool:
-        return (
-            repeat in done
-            and all(done[repeat].get(column) for column in columns)
-            and all(recorded_source(done[repeat], name) == s for name, s in wanted.items())
-            and all((store.run_folder(identity, repeat) / name).is_file() for name in files)
-        )
-
-    return tuple(repeat for repeat in range(repeats) if not is_done(repeat))
 
 
 def plan_tasks(

@@ -1,0 +1,147 @@
+"""``python -m lpgnn.benchmark``: every method under one protocol, and a leaderboard."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from lpgnn.errors import Ended, InputError, exit_code
+
+_USAGE = """usage: python -m lpgnn.benchmark [run] [KEY=VALUE ...] [--entries NAME,...]
+       python -m lpgnn.benchmark add MY_METHOD.yaml [KEY=VALUE ...]
+       python -m lpgnn.benchmark page [results_dir=results] [data_dir=data]
+
+run   compute what is missing under the protocol (conf/benchmark/protocol.yaml), then the page;
+      dataset=, x_eps= and y_eps= narrow it; any hydra/launcher; --dry-run says what is left
+add   put a method of your own on the page: a YAML file like those of conf/benchmark/entries, with
+      its Python file beside it; both are copied to results_dir/benchmark/entries
+page  rebuild results_dir/benchmark from the rows
+
+Exit codes: 0 done, 1 a run failed or is missing, 2 bad input."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words[:1] in (["-h"], ["--help"]):
+        print(_USAGE)
+        return 0
+    return exit_code(lambda: _main(words))
+
+
+def _main(words: list[str]) -> int:
+    from lpgnn.application import run_application
+
+    if words[:1] == ["page"]:
+        from lpgnn.benchmark.protocol import load_protocol
+
+        _write(load_protocol(), _checked(words[1:]))
+        return 0
+    if words[:1] == ["add"]:
+        from lpgnn.benchmark.entries import add_entry
+
+        if len(words) < 2 or "=" in words[1]:
+            raise InputError("add", " ".join(words[1:2]), "needs the YAML file of an entry")
+        entry = add_entry(Path(words[1]).expanduser(), _results_dir(words[2:]))
+        words = [*words[2:], "--entries", f"{entry.name},labels_only"]
+    elif words[:1] == ["run"]:
+        words = words[1:]
+    return run_application(compute, words, is_sweep=True)
+
+
+def compute(config: Any) -> None:
+    """Hydra's task: one task of a sweep that a launcher has sent here."""
+    if "task" not in config:
+        raise InputError("hydra.mode", "RUN", "must be MULTIRUN: a benchmark is a sweep")
+    from lpgnn.sweeps.jobs import compute_job
+
+    compute_job(Path(config.task))
+
+
+def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | None) -> None:
+    """Hydra's sweep: the search, the reported runs with what it found, then the page."""
+    from lpgnn.benchmark.plan import Plan
+    from lpgnn.benchmark.protocol import NARROWED, load_protocol
+    from lpgnn.sweeps.session import Launcher, run_points
+
+    named = [text.partition("=")[2] for text in arguments if text.startswith("+entries=")]
+    overrides = _checked([text for text in arguments if not text.startswith("+entries=")])
+    chosen = {
+        key: value.split(",")
+        for key, _, value in (text.partition("=") for text in overrides)
+        if key in NARROWED
+    }
+    protocol = load_protocol().narrowed(chosen)
+    kept = tuple(text for text in overrides if text.partition("=")[0] not in chosen)
+    entries = _wanted(named, _results_dir(kept))
+    plan = Plan(protocol, entries, _results_dir(kept), kept)
+
+    def compute_points(points: Sequence[Any], stage: str) -> int:
+        launcher = None
+        if launch is not None:
+            name = str(config.hydra.runtime.choices["hydra/launcher"])
+            launcher = Launcher(name, Path(config.hydra.sweep.dir).absolute() / stage, launch)
+        return run_points(points, launcher)
+
+    trials = [point for tried in plan.trials().values() for _, point in tried]
+    print(f"search: {len(trials)} trials", flush=True)
+    code = compute_points(trials, "search")
+    reported = [point for points in plan.reported(plan.chosen()).values() for point in points]
+    if reported:
+        print(f"reported: {len(reported)} configurations", flush=True)
+        code = max(code, compute_points(reported, "reported"))
+    if not trials[0].settings.dry_run:
+        _write(load_protocol(), kept)
+    if code:
+        raise Ended(code)
+
+
+def _write(protocol: Any, overrides: Sequence[str]) -> None:
+    from lpgnn.benchmark.entries import known_entries
+    from lpgnn.benchmark.page import write_benchmark
+    from lpgnn.benchmark.plan import Plan
+    from lpgnn.benchmark.standings import standings
+    from lpgnn.report.evidence import Source
+
+    folder = _results_dir(overrides)
+    kept = tuple(t for t in overrides if t.partition("=")[0] in ("results_dir", "data_dir"))
+    plan = Plan(protocol, known_entries(folder), folder, kept)
+    found = standings(plan, Source(folder))
+    if not found:
+        raise InputError("results_dir", folder, "has no rows of the benchmark: run it first")
+    print(f"page: {write_benchmark(found, plan, folder)}")
+
+
+def _checked(words: Sequence[str]) -> list[str]:
+    """The protocol is fixed: what would change it is refused."""
+    from lpgnn.benchmark.protocol import FREE, NARROWED
+
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or key not in (*FREE, *NARROWED):
+            allowed = f"the protocol is fixed; may be set: {', '.join((*NARROWED, *FREE))}"
+            raise InputError(key, value, allowed)
+    return list(words)
+
+
+def _results_dir(words: Sequence[str]) -> Path:
+    given = [w.partition("=")[2].strip("'") for w in words if w.startswith("results_dir=")]
+    return Path(given[-1] if given else "results").expanduser()
+
+
+def _wanted(named: Sequence[str], results_dir: Path) -> dict[str, Any]:
+    """The entries of --entries NAME,...; all without it."""
+    from lpgnn.benchmark.entries import known_entries
+
+    known = known_entries(results_dir)
+    wanted = [name for text in named for name in text.split(",")]
+    for name in wanted:
+        if name not in known:
+            raise InputError("--entries", name, f"must be among {', '.join(known)}")
+    return {name: entry for name, entry in known.items() if not named or name in wanted}
+
+
+if __name__ == "__main__":
+    # By its own name, by which the sweeper and a launcher's process find it.
+    from lpgnn.benchmark.__main__ import main as benchmark_main
+
+    sys.exit(benchmark_main())

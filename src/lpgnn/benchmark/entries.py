@@ -1,0 +1,122 @@
+"""Entries of the benchmark: one YAML file a method, ours and yours."""
+
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from lpgnn.errors import InputError
+from lpgnn.hyperparameters import conf_dir
+
+FAMILIES = ("control", "whole method", "feature mechanism", "label mechanism", "filter", "learner")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method: what it sets beside the protocol's settings, and what it may search.
+
+    ``private_labels`` and ``exact_labels`` are settings for one kind of label budget only.  An
+    entry for ``labels: private`` is not run where they are clean.  ``search`` maps settings to the
+    values to try, over the protocol's; ``trials: 0`` takes the values as they are set.  ``module``
+    is the Python file beside the YAML that holds the method's own class.
+    """
+
+    name: str
+    title: str
+    family: str
+    source: str = ""
+    note: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    private_labels: Mapping[str, Any] = field(default_factory=dict)
+    exact_labels: Mapping[str, Any] = field(default_factory=dict)
+    labels: str = "all"
+    search: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    trials: int | None = None  # None: the protocol's
+    module: str = ""
+
+    def __post_init__(self) -> None:
+        if self.family not in FAMILIES:
+            raise self._bad("family", self.family, f"must be one of {', '.join(FAMILIES)}")
+        if self.labels not in ("all", "private"):
+            raise self._bad("labels", self.labels, "must be all or private")
+        if self.trials not in (None, 0):
+            raise self._bad("trials", self.trials, "must be 0, or left out: all have as many")
+        for name in ("settings", "private_labels", "exact_labels", "search"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise self._bad(name, getattr(self, name), "must map settings to values")
+        for setting, values in self.search.items():
+            if not isinstance(values, list) or not values:
+                raise self._bad(f"search.{setting}", values, "must be a list of values")
+
+    def _bad(self, key: str, value: Any, allowed: str) -> InputError:
+        return InputError(f"entry {self.name}: {key}", value, allowed)
+
+    @property
+    def is_control(self) -> bool:
+        return self.family == "control"
+
+
+def read_entry(path: Path) -> Entry:
+    """Read an entry's file; the module that it names is imported from beside it."""
+    import yaml
+
+    if not path.is_file():
+        raise InputError("entry", path, "must be a YAML file")
+    if not _NAME.fullmatch(path.stem):
+        raise InputError("entry", path.name, "names files: letters, digits, _ and - only")
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (yaml.YAMLError, UnicodeError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError("entry", path, f"must be a YAML file ({reason})") from None
+    known = [f.name for f in fields(Entry) if f.name != "name"]
+    if not isinstance(content, dict) or not {"title", "family"} <= content.keys() <= set(known):
+        allowed = f"must have title and family, and may have {', '.join(known[2:])}"
+        shown = ", ".join(map(str, content)) if isinstance(content, dict) else content
+        raise InputError(f"entry {path.stem}", shown, allowed)
+    entry = Entry(path.stem, **content)
+    if entry.module:
+        if not (path.parent / entry.module).is_file() or not entry.module.endswith(".py"):
+            allowed = f"must be a Python file beside {path.name}"
+            raise InputError(f"entry {entry.name}: module", entry.module, allowed)
+        _importable(path.parent)
+    return entry
+
+
+def known_entries(results_dir: Path) -> dict[str, Entry]:
+    """Our entries, and those that were added to a results folder; controls first."""
+    folders = (conf_dir() / "benchmark" / "entries", added_folder(results_dir))
+    found = [read_entry(path) for folder in folders for path in sorted(folder.glob("*.yaml"))]
+    found.sort(key=lambda entry: FAMILIES.index(entry.family))
+    return {entry.name: entry for entry in found}
+
+
+def add_entry(path: Path, results_dir: Path) -> Entry:
+    """Check an entry and keep a copy of it, with its module, in the results folder."""
+    entry, folder = read_entry(path), added_folder(results_dir)
+    if (conf_dir() / "benchmark" / "entries" / path.name).is_file():
+        raise InputError("entry", entry.name, "is the name of an entry of lpgnn: rename the file")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (path.name, *([entry.module] if entry.module else [])):
+        if (path.parent / name).resolve() != (folder / name).resolve():
+            shutil.copyfile(path.parent / name, folder / name)
+    return read_entry(folder / path.name)
+
+
+def added_folder(results_dir: Path) -> Path:
+    return results_dir / "benchmark" / "entries"
+
+
+def _importable(folder: Path) -> None:
+    """Put a folder on the path, also of worker processes; the copy goes before the original."""
+    import os
+
+    place = str(folder.resolve())
+    if place not in sys.path:
+        sys.path.insert(0, place)
+        rest = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = place if not rest else f"{place}{os.pathsep}{rest}"

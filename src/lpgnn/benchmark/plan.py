@@ -1,0 +1,130 @@
+"""From protocol and entries to runs: the search first, then what is reported."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lpgnn.benchmark.entries import Entry
+from lpgnn.benchmark.protocol import Protocol
+from lpgnn.composition import Point, expand_grid
+from lpgnn.rows import RowStore
+from lpgnn.rows.metrics import OTHER_METRICS
+from lpgnn.tune import TUNING_SEED, private_criterion
+
+Values = Mapping[str, Any]  # setting -> value
+Member = dict[str, Any]  # of a grid: settings with their choices
+Setting = tuple[str, str, float]  # entry, dataset, y_eps
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of some entries under a protocol."""
+
+    protocol: Protocol
+    entries: Mapping[str, Entry]
+    results_dir: Path
+    overrides: tuple[str, ...] = ()  # where data and results lie, workers, device
+
+    def settings(self) -> Iterator[tuple[Entry, Setting]]:
+        for entry in self.entries.values():
+            for dataset in self.protocol.datasets:
+                for y_eps in self.protocol.y_eps:
+                    if not (entry.labels == "private" and math.isinf(y_eps)):
+                        yield entry, (entry.name, dataset, y_eps)
+
+    def trials(self) -> dict[Setting, list[tuple[Values, Point]]]:
+        """What is tried for each entry, graph and label budget, on one collection."""
+        other = [text for text in self.overrides if not text.startswith("results_dir=")]
+        overrides = [*other, f"results_dir={tuning_folder(self.results_dir)}"]
+        collection = {"repeats": 1, "seed": TUNING_SEED, "split": "collection"}
+        bases = [
+            {**self.protocol.search_at, **self._base(entry, setting), **collection}
+            for entry, setting in self.settings()
+        ]
+        tried = [
+            self._tried(entry, point, base)
+            for (entry, _), base, (point,) in zip(
+                self.settings(), bases, expand_grid(bases, overrides), strict=True
+            )
+        ]
+        members = [
+            {**base, **values} for base, own in zip(bases, tried, strict=True) for values in own
+        ]
+        points = iter(expand_grid(members, overrides))
+        return {
+            setting: [(values, next(points)[0]) for values in own]
+            for (_, setting), own in zip(self.settings(), tried, strict=True)
+        }
+
+    def chosen(self) -> dict[Setting, Values]:
+        """The best trial of each by the loss on noisy validation labels, where all are done."""
+        store, found = RowStore(tuning_folder(self.results_dir)), dict[Setting, Values]()
+        for setting, tried in self.trials().items():
+            scores = []
+            for values, point in tried:
+                one = point.settings.resolve(fetch=False)
+                rows = store.finished(one.dataset.name, one.identity)
+                scores.append((private_criterion(rows.values()), values) if rows else None)
+            known = [score for score in scores if score is not None]
+            if len(known) == len(tried):
+                found[setting] = min(known, key=lambda score: score[0])[1]
+        return found
+
+    def reported(self, chosen: Mapping[Setting, Values]) -> dict[Setting, list[Point]]:
+        """The runs that are shown: an entry's own, and those on blank reports (control=True)."""
+        grid: list[tuple[Setting, Member]] = []
+        fixed = {"repeats": self.protocol.repeats, "seed": self.protocol.seed}
+        for entry, setting in self.settings():
+            if setting in chosen:
+                budgets: Member = {"x_eps": list(self.protocol.x_eps)}
+                member = {**budgets, **self._base(entry, setting), **chosen[setting], **fixed}
+                grid.append((setting, member))
+                if not entry.is_control:
+                    grid.append((setting, member | {"feature": "blank", "control": True}))
+        found: dict[Setting, list[Point]] = {}
+        expanded = expand_grid([member for _, member in grid], self.overrides)
+        for (setting, _), points in zip(grid, expanded, strict=True):
+            found.setdefault(setting, []).extend(points)
+        return found
+
+    def _base(self, entry: Entry, setting: Setting) -> Member:
+        _, dataset, y_eps = setting
+        exact = math.isinf(y_eps)
+        return {
+            **self.protocol.settings,
+            **(self.protocol.exact_labels if exact else {}),
+            **entry.settings,
+            **(entry.exact_labels if exact else entry.private_labels),
+            "label": entry.name,
+            "dataset": dataset,
+            "y_eps": y_eps,
+            # Recorded everywhere, so that one sweep serves all graphs.
+            "+metrics.roc_auc": OTHER_METRICS["roc_auc"],
+        }
+
+    def _tried(self, entry: Entry, point: Point, base: Member) -> list[Values]:
+        """Draws from the space, as many as the protocol allows; equal spaces have equal ones."""
+        from sklearn.model_selection import ParameterGrid, ParameterSampler
+
+        learner: Any = point.settings.component("learner")
+        if entry.trials == 0 or not (learner.uses_network or entry.search):
+            return [{}]
+        space = {
+            setting: list(values)
+            for setting, values in {**self.protocol.search, **entry.search}.items()
+            if setting not in base and _exists(setting, point)
+        }
+        size = min(self.protocol.trials, len(ParameterGrid(space)))
+        return list(ParameterSampler(space, size, random_state=TUNING_SEED))
+
+
+def tuning_folder(results_dir: Path) -> Path:
+    return results_dir / "tuning"
+
+
+def _exists(setting: str, point: Point) -> bool:
+    """Whether the run's components have an option; settings of the run itself always exist."""
+    kind, _, option = setting.partition(".")
+    return not option or option in point.settings.component(kind).options()

@@ -1,0 +1,64 @@
+"""The protocol: graphs, budgets, settings and search that are the same for every entry."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from lpgnn.errors import InputError
+from lpgnn.hyperparameters import conf_dir
+from lpgnn.report.notation import canonical
+
+T = TypeVar("T")
+
+# What the command line may narrow, and what it may set: all else is the protocol's.
+NARROWED = ("dataset", "x_eps", "y_eps")
+FREE = ("data_dir", "results_dir", "workers", "device", "kernels", "force", "time_limit", "dry_run")
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """As ``conf/benchmark/protocol.yaml`` has it."""
+
+    metrics: Mapping[str, str]  # dataset -> metric
+    x_eps: tuple[float, ...]
+    y_eps: tuple[float, ...]
+    repeats: int
+    seed: int
+    settings: Mapping[str, Any]
+    exact_labels: Mapping[str, Any]
+    trials: int
+    search_at: Mapping[str, Any]
+    search: Mapping[str, Sequence[Any]]
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        return tuple(self.metrics)
+
+    def narrowed(self, chosen: Mapping[str, Sequence[str]]) -> "Protocol":
+        """Only these graphs and budgets, which must be among the protocol's."""
+        names = _among("dataset", chosen, {name: name for name in self.metrics})
+        x_eps, y_eps = (
+            _among(setting, chosen, {canonical(eps): eps for eps in getattr(self, setting)})
+            for setting in ("x_eps", "y_eps")
+        )
+        metrics = {name: self.metrics[name] for name in names}
+        return replace(self, metrics=metrics, x_eps=x_eps, y_eps=y_eps)
+
+
+def _among(
+    setting: str, chosen: Mapping[str, Sequence[str]], known: Mapping[str, T]
+) -> tuple[T, ...]:
+    """The chosen of the known values, all if none is chosen; in the protocol's order."""
+    texts = [canonical(text) for text in chosen.get(setting, known)]
+    if not set(texts) <= known.keys():
+        raise InputError(setting, ",".join(texts), f"must be among {', '.join(known)}")
+    return tuple(value for text, value in known.items() if text in texts)
+
+
+def load_protocol() -> Protocol:
+    import yaml
+
+    content = yaml.safe_load((conf_dir() / "benchmark" / "protocol.yaml").read_text("utf-8"))
+    for setting in ("x_eps", "y_eps"):
+        content[setting] = tuple(float(eps) for eps in content[setting])
+    return Protocol(**content)

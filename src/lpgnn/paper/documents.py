@@ -1,0 +1,170 @@
+"""The generated sections of README and documentation, from the same numbers as the page.
+
+A section stands between two marks in a document that is otherwise written by hand.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lpgnn.paper.claims import Claims
+from lpgnn.paper.comparison import counts_text, stricter_rules
+from lpgnn.paper.findings import BEYOND, HOURS, PAPER_TABLES, Findings
+from lpgnn.paper.information import WHY, why_blank
+from lpgnn.paper.notes import fill
+from lpgnn.paper.splits import (
+    EXPERIMENT,
+    NOTE,
+    SPLIT,
+    BestSplits,
+    splits_grid,
+    splits_sentences,
+)
+from lpgnn.report.grid import Shown
+from lpgnn.report.information import FIGURE, Information
+from lpgnn.report.tables import Number
+from lpgnn.rows import write_atomically
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What sections are made of, and the address of the results folder in their document."""
+
+    claims: Claims
+    information: Sequence[Information]
+    splits: BestSplits
+    results: str
+
+    @property
+    def findings(self) -> Findings:
+        return self.claims.findings
+
+
+def marks(section: str) -> tuple[str, str]:
+    """The lines between which the report writes a section."""
+    return f"<!-- {section}: written by python -m lpgnn.report -->", f"<!-- end of {section} -->"
+
+
+def write_documents(claims: Claims, information: Sequence[Information], splits: BestSplits) -> None:
+    """Renew the documents beside the results folder: those that are there, between their marks."""
+    folder = claims.source.results_dir.resolve()
+    for name, sections in DOCUMENTS.items():
+        path = folder.parent / name
+        if not path.is_file():
+            continue
+        address = Path(os.path.relpath(folder, path.parent)).as_posix()
+        numbers = Numbers(claims, information, splits, address)
+        old = text = path.read_text(encoding="utf-8")
+        for section, written in sections.items():
+            text = renew(text, section, written(numbers))
+        if text != old:
+            write_atomically(path, text)
+
+
+def renew(text: str, section: str, content: str) -> str:
+    """Put new content between the marks of a section; without them nothing changes."""
+    begin, end = marks(section)
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    return f"{before}{begin}\n\n{content}\n{end}{after}" if found and closed else text
+
+
+def _headline(numbers: Numbers) -> str:
+    """The main numbers beside the paper's and the controls, and how many more there are."""
+    judged, findings = numbers.claims.judged, numbers.findings
+    ours = [one for one in judged if one.is_computed]
+    text = (
+        f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed: "
+        f"{counts_text(one.verdict for one in ours)}. Reports that hold nothing are within both "
+        f"CIs of what the paper prints for MB and Drop in {findings.blank_as_printed()} cells.\n"
+    )
+    return "\n".join([findings.headline().to_markdown(), text])
+
+
+def _tables(numbers: Numbers) -> str:
+    """Ours beside the paper's, one table of the paper after another, and the controls."""
+    judged, selection = numbers.claims.judged, numbers.claims.source.selection
+    ours = [one for one in judged if one.is_computed]
+    lines = [
+        f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed. "
+        f"Ours under the {selection} rule: {counts_text(one.verdict for one in ours)}; "
+        f"under the other rule: {counts_text(one.other_verdict for one in ours)}. "
+        f"{stricter_rules(judged)}",
+        "",
+    ]
+    for name in PAPER_TABLES:
+        table = numbers.findings.tables[name]
+        lines += [f"## {table.spec.caption}", "", "Ours \\| the paper's:", ""]
+        lines.append(table.grid(_beside).to_markdown())
+    return "\n".join(lines)
+
+
+def _beside(number: Number) -> Shown:
+    if number.printed is None or number.cell is None:
+        return Shown(number.summary_text)
+    ours = number.summary if number.cell.is_finished else None
+    return Shown(f"{ours or '–'} | {number.printed}")
+
+
+def _hours(numbers: Numbers) -> str:
+    """The measured time behind all rows."""
+    return "\n".join([f"{HOURS.capitalize()}.", "", numbers.findings.hours().to_markdown()])
+
+
+def _controls(numbers: Numbers) -> str:
+    return fill("controls.md.j2", numbers.claims)
+
+
+def _beyond(numbers: Numbers) -> str:
+    parts = (_conditioned(numbers), *_why(numbers), *_split(numbers))
+    return "\n".join(parts)
+
+
+def _conditioned(numbers: Numbers) -> str:
+    """The conditioned reports and the controls: what they say, MB's row, and the figure."""
+    findings, folder = numbers.findings, numbers.results
+    lines = [f"## {BEYOND}", "", " ".join(findings.sentences()), ""]
+    if findings.any_computed:
+        lines += [
+            "Mechanisms table, MB (ε_y=∞):",
+            "",
+            findings.multi_bit().to_markdown(),
+            "Conditioned reports beat blank ones, with a paired 95 % CI above 0, from there on:",
+            "",
+            findings.pays().to_markdown(),
+            _figure("What the private features are worth", f"{folder}/figures/value_of_features"),
+            "In `results/tables`: `conditioned_*.md`, `learners.md`, `value_of_features.md`, "
+            "`equal_labels.md`.",
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _why(numbers: Numbers) -> Iterator[str]:
+    """How few bits depend on the features, if it was measured."""
+    if sentences := why_blank(numbers.information):
+        figure = _figure(WHY, f"{numbers.results}/figures/{FIGURE}")
+        yield "\n".join([f"## {WHY}", "", " ".join(sentences), "", figure])
+
+
+def _split(numbers: Numbers) -> Iterator[str]:
+    """The best split of each total budget, if there are rows."""
+    if (grid := splits_grid(numbers.splits)) is not None:
+        text = " ".join(splits_sentences(numbers.splits))
+        lines = [f"## {SPLIT}", "", text, "", grid.to_markdown(), f"In each cell: {NOTE}.", ""]
+        lines.append(_figure(SPLIT, f"{numbers.results}/figures/{EXPERIMENT}"))
+        yield "\n".join([*lines, "In `results/tables`: `budget_split*.md`, `planted.md`.", ""])
+
+
+def _figure(title: str, path: str) -> str:
+    return f"![{title}]({path}.png)\n"
+
+
+Section = Callable[[Numbers], str]
+
+DOCUMENTS: Mapping[str, Mapping[str, Section]] = {
+    "README.md": {"headline": _headline},
+    "docs/science/results.md": {"results": _tables, "hours": _hours},
+    "docs/science/private_features.md": {"controls": _controls, "beyond": _beyond},
+}

@@ -1,0 +1,280 @@
+"""The whole benchmark on the embedded graph: search, reported runs, standings, page."""
+
+import csv
+import json
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from lpgnn.benchmark import __main__ as command
+from lpgnn.benchmark.entries import Entry, known_entries
+from lpgnn.benchmark.plan import Plan
+from lpgnn.benchmark.protocol import Protocol, load_protocol
+from lpgnn.benchmark.standings import Against, sentence, standings
+from lpgnn.errors import InputError
+from lpgnn.report.evidence import Source
+from lpgnn.report.paired import Difference
+from lpgnn.rows import RowStore
+from lpgnn.sweeps.session import run_points
+
+PROTOCOL = Protocol(
+    metrics={"sbm": "balanced_acc"},
+    x_eps=(0.1, 1.0),
+    y_eps=(1.0, math.inf),
+    repeats=3,
+    seed=0,
+    settings={
+        "dataset.num_nodes": 300,
+        "dataset.num_features": 60,
+        "filter": "conditioned",
+        "learner": "drop",
+        "max_epochs": 3,
+    },
+    exact_labels={"learner": "cross_entropy"},
+    trials=3,
+    search_at={"x_eps": 1},
+    search={
+        "learning_rate": [0.1, 0.01],
+        "weight_decay": [0.0],
+        "dropout": [0.0, 0.5],
+        "filter.steps": [1, 2, 4],
+        "learner.steps": [1, 2],
+    },
+)
+ENTRIES = {
+    "labels_only": Entry(
+        *("labels_only", "Labels only", "control"),
+        settings={"learner": "label_propagation", "x_eps": math.inf},
+        exact_labels={"learner": "label_propagation"},
+        trials=0,
+    ),
+    "mb": Entry("mb", "Multi-bit", "feature mechanism", settings={"mechanism": "mb"}),
+    "forward": Entry(
+        "forward", "Forward", "learner", settings={"learner": "forward"}, labels="private"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def computed(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """All runs of the small benchmark."""
+    folder = tmp_path_factory.mktemp("results")
+    plan = Plan(PROTOCOL, ENTRIES, folder, (f"results_dir={folder}", "workers=0"))
+    assert run_points([point for tried in plan.trials().values() for _, point in tried]) == 0
+    assert run_points([p for points in plan.reported(plan.chosen()).values() for p in points]) == 0
+    return plan
+
+
+def test_everyone_has_as_many_trials_on_one_collection() -> None:
+    trials = Plan(PROTOCOL, ENTRIES, Path("results")).trials()
+    assert trials.keys() == {
+        *((name, "sbm", y) for name in ("labels_only", "mb") for y in (1.0, math.inf)),
+        ("forward", "sbm", 1.0),  # nothing to correct in clean labels
+    }
+    for (name, _, y_eps), tried in trials.items():
+        assert len(tried) == (1 if name == "labels_only" else 3)
+        for values, point in tried:
+            settings = point.settings
+            assert (settings.seed, settings.split, settings.repeats) == (1000, "collection", 1)
+            assert settings.y_eps == y_eps
+            # Steps of labels are searched where the learner has them.
+            assert ("learner.steps" in values) == (name == "mb" and y_eps == 1.0)
+    # Equal spaces give equal draws: nobody is luckier.
+    assert [v for v, _ in trials["mb", "sbm", math.inf]] == [
+        v for v, _ in trials["forward", "sbm", 1.0]
+    ]
+
+
+def test_the_reported_runs_have_the_values_of_the_lowest_noisy_validation_loss(
+    computed: Plan,
+) -> None:
+    chosen, store = computed.chosen(), RowStore(computed.results_dir / "tuning")
+    for setting, tried in computed.trials().items():
+        losses = []
+        for values, point in tried:
+            configuration = point.settings.resolve()
+            (row,) = store.finished("sbm", configuration.identity).values()
+            key = (row["paper/qualified"] != "true", float(row["paper/val/loss"]))
+            losses.append((key, values))
+        assert chosen[setting] == min(losses, key=lambda one: one[0])[1]
+        for point in computed.reported(chosen)[setting]:
+            assert point.settings.seed == 0
+            assert point.settings.repeats == 3
+            for name, value in chosen[setting].items():
+                kind, _, option = name.partition(".")
+                found = getattr(point.settings, kind)
+                assert (found[option] if option else found) == value
+
+
+def test_without_all_trials_nothing_is_chosen(computed: Plan, tmp_path: Path) -> None:
+    assert replace(computed, results_dir=tmp_path).chosen() == {}
+
+
+def test_every_entry_but_controls_has_blank_runs(computed: Plan) -> None:
+    reported = computed.reported(computed.chosen())
+    for (name, _, _), points in reported.items():
+        blank = [p for p in points if p.control]
+        assert len(blank) == (0 if name == "labels_only" else 2)
+        assert {p.settings.component("feature").name for p in blank} <= {"blank"}
+
+
+def test_standings_from_the_rows(computed: Plan) -> None:
+    found = standings(computed, Source(computed.results_dir))
+    mb = next(s for s in found if (s.entry.name, s.x_eps, s.y_eps) == ("mb", 0.1, 1.0))
+    values = {int(r["repeat"]): float(r["released/test/balanced_acc"]) for r in mb.cell.rows}
+    assert mb.summary.mean == pytest.approx(fmean(values.values()))
+    only = next(s for s in found if (s.entry.name, s.y_eps) == ("labels_only", 1.0))
+    other = {int(r["repeat"]): float(r["released/test/balanced_acc"]) for r in only.cell.rows}
+    assert mb.labels_only is not None
+    difference = fmean(values[r] - other[r] for r in values)
+    assert mb.labels_only.difference.mean == pytest.approx(difference)
+    assert mb.labels_only.holm_p >= mb.labels_only.difference.p
+    assert mb.total_eps == pytest.approx(1.1)
+    assert only.total_eps == 1.0
+    group = [s for s in found if (s.x_eps, s.y_eps) == (0.1, 1.0)]
+    assert [s.rank for s in group] == [1, 2]
+    assert group[0].summary.mean >= group[1].summary.mean
+
+
+def test_the_command_of_a_standing_makes_its_rows(computed: Plan) -> None:
+    from lpgnn.composition import expand
+
+    for one in standings(computed, Source(computed.results_dir)):
+        words = one.command.split()[3:]
+        (point,) = expand(words)
+        assert point.settings.resolve().identity == one.cell.identity
+
+
+def against(mean: float, holm_p: float) -> Against:
+    return Against(Difference(mean, mean - 1, mean + 1, 10, holm_p / 2), holm_p)
+
+
+def test_only_who_beats_both_controls_beats_both(computed: Plan) -> None:
+    one = standings(computed, Source(computed.results_dir))[-1]
+    verdicts = {
+        (2.0, 0.01): "above",
+        (-2.0, 0.01): "below",
+        (2.0, 0.2): "no difference",
+    }
+    for (mean, p), verdict in verdicts.items():
+        assert against(mean, p).verdict == verdict
+        other = replace(one, blank=against(2, 0.01), labels_only=against(mean, p))
+        assert other.beats_both is (verdict == "above")
+    assert replace(one, blank=None).beats_both is None
+    none = sentence("sbm", [replace(one, blank=against(1, 0.5))])
+    assert "buys nothing that can be shown: none of 1" in none
+    some = sentence("sbm", [replace(one, blank=against(3, 0.01)), one])
+    assert "by 3.0 points at most" in some
+
+
+def test_the_page_and_tables_say_what_the_standings_say(
+    computed: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: PROTOCOL)
+    monkeypatch.setattr("lpgnn.benchmark.entries.known_entries", lambda folder: ENTRIES)
+    folder = computed.results_dir
+    assert command.main(["page", f"results_dir={folder}"]) == 0
+    found = standings(computed, Source(folder))
+    page = (folder / "benchmark" / "leaderboard.html").read_text()
+    assert "http" not in re.sub(r"http://www\.w3\.org", "", page.split("<script>")[0])
+    rows = json.loads(re.search(r"const rows = (.*);\n", page)[1])  # type: ignore[index]
+    with (folder / "benchmark" / "standings.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(rows) == len(lines) == len(found)
+    for row, line, one in zip(rows, lines, found, strict=True):
+        assert row["mean"] == round(one.summary.mean, 2)
+        assert float(line["mean"]) == pytest.approx(one.summary.mean, abs=1e-4)
+        assert row["beats"] == one.beats_both
+        assert line["id"] == one.cell.identity
+    table = (folder / "benchmark" / "sbm.md").read_text()
+    assert str(found[-1].summary) in table
+    assert "Multi-bit" in (folder / "benchmark" / "cost.md").read_text()
+    assert (folder / "benchmark" / "pareto.png").stat().st_size > 5000
+
+
+def test_ours_is_a_protocol_that_can_be_planned() -> None:
+    """Every entry resolves on every graph: no name or option is wrong."""
+    protocol = load_protocol()
+    entries = known_entries(Path("nowhere"))
+    plan = Plan(protocol.narrowed({"dataset": ["cora"]}), entries, Path("nowhere"))
+    trials = plan.trials()
+    for (name, _, _), tried in trials.items():
+        searched = entries[name].trials is None
+        assert len(tried) == (protocol.trials if searched else 1), name
+    chosen = {setting: tried[0][0] for setting, tried in trials.items()}
+    for points in plan.reported(chosen).values():
+        for point in points:
+            point.settings.resolve(fetch=False)
+
+
+def test_a_protocol_is_narrowed_to_what_it_has() -> None:
+    protocol = load_protocol()
+    small = protocol.narrowed({"dataset": ["pubmed", "cora"], "x_eps": ["1.0"], "y_eps": ["inf"]})
+    assert small.datasets == ("cora", "pubmed")
+    assert (small.x_eps, small.y_eps) == ((1.0,), (math.inf,))
+    with pytest.raises(InputError, match=r"x_eps=7: must be among 0.01, 0.1, 1, 3"):
+        protocol.narrowed({"x_eps": ["7"]})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["max_epochs=3"], "max_epochs=3: the protocol is fixed; may be set: dataset, x_eps"),
+        (["dataset=lastfm"], "dataset=lastfm: must be among cora, citeseer"),
+        (["--entries", "mb,nope"], "--entries=nope: must be among clean_features, labels_only"),
+        (["add"], "add=: needs the YAML file of an entry"),
+        (["add", "nope.yaml"], "entry=nope.yaml: must be a YAML file"),
+        (["page", "results_dir=nowhere"], "has no rows of the benchmark: run it first"),
+    ],
+)
+def test_bad_input_is_one_line(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command.main(words) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_method_of_ones_own_is_added_and_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    protocol = replace(PROTOCOL, x_eps=(1.0,), y_eps=(1.0,), repeats=2, trials=2)
+    monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: protocol)
+    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    monkeypatch.setenv("PYTHONPATH", "")
+    (tmp_path / "steady_noise.py").write_text(
+        "from dataclasses import dataclass\n"
+        "import torch\n"
+        "from lpgnn.privacy import AdditiveNoise\n\n\n"
+        "@dataclass(frozen=True)\n"
+        "class SteadyNoise(AdditiveNoise):\n"
+        "    def noise(self, shape, *, generator):\n"
+        "        return torch.rand(shape, generator=generator, dtype=torch.float64) - 0.5\n\n"
+        "    def variance(self, x):\n"
+        "        return torch.full_like(x, 1 / 12)\n\n"
+        "    def parameters(self):\n"
+        "        return {}\n"
+    )
+    (tmp_path / "steady.yaml").write_text(
+        "title: Steady noise\nfamily: feature mechanism\nmodule: steady_noise.py\n"
+        "settings: {mechanism: custom, mechanism._target_: steady_noise.SteadyNoise}\n"
+    )
+    results = tmp_path / "results"
+    words = [f"results_dir={results}", "workers=0"]
+    assert command.main(["add", str(tmp_path / "steady.yaml"), *words]) == 0
+    with (results / "benchmark" / "standings.csv").open() as file:
+        lines = {line["entry"]: line for line in csv.DictReader(file)}
+    assert lines.keys() == {"steady", "labels_only"}
+    assert lines["steady"]["beats_both"] in ("true", "false")
+    assert "mechanism._target_=steady_noise.SteadyNoise" in lines["steady"]["command"]

@@ -1,0 +1,67 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lpgnn.benchmark.entries import add_entry, known_entries, read_entry
+from lpgnn.errors import InputError
+
+
+def entry_file(folder: Path, name: str = "mine", **content: Any) -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({"title": "Mine", "family": "learner", **content}))
+    return path
+
+
+def test_every_entry_of_ours_can_be_read_and_controls_come_first(tmp_path: Path) -> None:
+    found = known_entries(tmp_path)
+    assert {"labels_only", "clean_features", "mb", "lpgnn"} <= found.keys()
+    roles = [entry.is_control for entry in found.values()]
+    assert roles == sorted(roles, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"family": "cake"}, "entry mine: family=cake: must be one of control, whole method"),
+        ({"labels": "some"}, "entry mine: labels=some: must be all or private"),
+        ({"trials": 3}, "entry mine: trials=3: must be 0, or left out: all have as many"),
+        ({"settings": 3}, "entry mine: settings=3: must map settings to values"),
+        ({"search": {"dropout": 0.5}}, "search.dropout=0.5: must be a list of values"),
+        ({"module": "mine.py"}, "module=mine.py: must be a Python file beside mine.yaml"),
+        ({"colour": "red"}, "must have title and family, and may have source, note"),
+    ],
+)
+def test_a_wrong_entry_is_refused(tmp_path: Path, content: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_entry(entry_file(tmp_path, **content))
+    assert message in str(error.value)
+
+
+def test_a_file_that_is_no_entry_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("title: [")
+    for name, message in (("none", "must be a YAML file"), ("broken", "must be a YAML file (")):
+        with pytest.raises(InputError) as error:
+            read_entry(tmp_path / f"{name}.yaml")
+        assert message in str(error.value)
+
+
+def test_an_added_entry_is_kept_with_its_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.path", ["before"])
+    monkeypatch.setenv("PYTHONPATH", "before")
+    results = tmp_path / "results"
+    (tmp_path / "mine.py").write_text("ONE = 1\n")
+    path = entry_file(tmp_path, module="mine.py")
+    assert add_entry(path, results).name == "mine"
+    path.unlink()
+    (tmp_path / "mine.py").unlink()
+    assert known_entries(results)["mine"].title == "Mine"
+    assert (results / "benchmark" / "entries" / "mine.py").read_text() == "ONE = 1\n"
+
+
+def test_an_entry_cannot_take_the_name_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is the name of an entry of lpgnn"):
+        add_entry(entry_file(tmp_path, "mb"), tmp_path / "results")

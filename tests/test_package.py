@@ -1,0 +1,47 @@
+"""What a stranger gets: metadata that agree with each other, and files that tools can read."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_one_version_everywhere() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == PROJECT["version"]
+    assert citation["preferred-citation"]["doi"] in (ROOT / "README.md").read_text()
+    assert f"version = {{{PROJECT['version']}}}" in (ROOT / "docs/project/citing.md").read_text()
+    assert f"\n## {PROJECT['version']}\n" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_pythons_that_are_named_are_tested() -> None:
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())
+    matrix = workflow["jobs"]["test"]["strategy"]["matrix"]
+    assert matrix["python"] == named
+    assert PROJECT["requires-python"] == f">={named[0]}"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda p: p.name)
+def test_workflows_call_targets_that_exist(path: Path) -> None:
+    assert yaml.safe_load(path.read_text())
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert set(re.findall(r"run: make ([a-z-]+)", path.read_text())) <= targets
+
+
+def test_every_pin_is_within_its_range() -> None:
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    lines = (ROOT / "scripts" / "constraints.txt").read_text().split()
+    pins = {canonicalize_name(n): v for n, _, v in (line.partition("==") for line in lines)}
+    extras = (text for texts in PROJECT["optional-dependencies"].values() for text in texts)
+    for text in (*PROJECT["dependencies"], *extras):
+        wanted = Requirement(text)
+        if wanted.name != PROJECT["name"]:
+            assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), text
