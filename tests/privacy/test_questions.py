@@ -99,7 +99,9 @@ def with_a_second_question(answers: list[int]) -> Asked:
 
 def probabilities(ask: Callable[[list[int]], Asked], x: Tensor) -> dict[tuple[int, ...], float]:
     """The exact probability of every sequence of answers."""
-    z, found, open_ = unit_vectors(CsrMatrix.from_dense(x)), {}, [((), 1.0)]
+    z = unit_vectors(CsrMatrix.from_dense(x))
+    found: dict[tuple[int, ...], float] = {}
+    open_: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
     while open_:
         said, p = open_.pop()
         following = ask(list(said))

@@ -176,9 +176,12 @@ class Collected:
 
     def reordered(self, topology: Topology, order: Tensor) -> "Collected":
         """The same in another node order; ``topology`` is the graph in that order."""
+        place = torch.empty_like(order)
+        place[order] = torch.arange(order.numel(), device=order.device)
         return replace(
             self,
             topology=topology,
+            rounds=tuple(replace(asked, nodes=place[asked.nodes]) for asked in self.rounds),
             features=None if self.features is None else self.features.select(order),
             labels=self.labels.select(order),
             train_mask=self.train_mask[order],
