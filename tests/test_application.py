@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
@@ -230,6 +231,47 @@ def test_a_job_computes_what_is_missing_of_its_task(tmp_path: Path) -> None:
     assert len(RowStore(tmp_path).read("sbm")) == 2
     compute_job(path)  # started again by the cluster
     assert {p: p.read_bytes() for p in tmp_path.rglob("*.csv")} == before
+
+
+def test_a_sweep_does_not_wait_for_lost_jobs_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lpgnn.sweeps import jobs
+
+    path, task = job(tmp_path)
+    mark = path.with_suffix(".job")
+    assert not jobs.only_lost_tasks(path.parent, [task])  # nobody has begun
+    mark.touch()
+    assert not jobs.only_lost_tasks(path.parent, [task])
+    os.utime(mark, (time.time(), time.time() - 2 * jobs.LOST_SECONDS))
+    assert jobs.only_lost_tasks(path.parent, [task])
+    assert not jobs.only_lost_tasks(path.parent, [task, task])  # the other may come
+    monkeypatch.setattr(jobs, "_LOOK_SECONDS", 0.01)
+    started = time.monotonic()
+    with jobs.ended_if_lost(path.parent, [task]):
+        time.sleep(30)
+    assert time.monotonic() - started < 20
+    (failure,) = failures_of(path.parent, [task])
+    assert "its job was lost" in str(failure.error)
+    compute_job(path)  # queued again after all
+    assert failures_of(path.parent, [task]) == []
+    assert not mark.exists()
+    assert not jobs.only_lost_tasks(path.parent, [task])
+
+
+def test_sigterm_ends_a_sweep_that_waits_for_its_jobs(tmp_path: Path) -> None:
+    from lpgnn.errors import Terminated
+    from lpgnn.sweeps import jobs
+
+    path, task = job(tmp_path)
+
+    def wait() -> None:
+        with jobs.ended_if_lost(path.parent, [task]):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(30)
+
+    with pytest.raises(Terminated):
+        wait()
 
 
 def test_a_job_on_another_installation_computes_nothing(tmp_path: Path) -> None:

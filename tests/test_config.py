@@ -44,6 +44,7 @@ NOT_SCIENCE: dict[str, Any] = {
     "metric": "macro_f1",
     "metrics": {"acc": "lpgnn.rows.metrics.accuracy"},
     "save": ["weights"],
+    "logger": "mlflow",
     "force": True,
     "workers": 3,
     "time_limit": 60.0,

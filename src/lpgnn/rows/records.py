@@ -172,6 +172,11 @@ def at_work(folder: Path, runs: Iterable[Run]) -> contextlib.AbstractContextMana
     return _marked(folder / f"{_process()}.work", json.dumps(list(runs)), beats=True)
 
 
+def beating(path: Path) -> contextlib.AbstractContextManager[None]:
+    """While inside, a file is there and is touched every few seconds."""
+    return _marked(path, "", beats=True)
+
+
 @contextlib.contextmanager
 def _marked(path: Path, text: str, *, beats: bool) -> Iterator[None]:
     """A file that is there and fresh as long as this process lives.

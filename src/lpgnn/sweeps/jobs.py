@@ -4,9 +4,14 @@ A task's file holds settings, as a user gives them, and the identities that they
 another installation or another graph on a node is found before it computes.
 """
 
+import contextlib
 import json
+import os
+import signal
+import threading
+import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +20,16 @@ from lpgnn.describe import label
 from lpgnn.engine import Measures
 from lpgnn.errors import RunError, Terminated, terminable
 from lpgnn.finished import missing_in
-from lpgnn.rows import RowStore, metric_sources, write_atomically
+from lpgnn.rows import RowStore, beating, metric_sources, write_atomically
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error
 from lpgnn.sweeps.pool import run_tasks
 from lpgnn.sweeps.tasks import Execution, Part, Task, required_engine
+
+# A job that has not been heard of for so long is lost, unless it has been queued again and begins
+# anew.
+LOST_SECONDS = 600.0
+_LOOK_SECONDS = 5.0
 
 
 def write_jobs(
@@ -47,6 +57,11 @@ def _end_file(task: Path) -> Path:
     return task.with_suffix(".end.json")
 
 
+def _job_file(task: Path) -> Path:
+    """There while a job computes the task; left behind by one that was killed."""
+    return task.with_suffix(".job")
+
+
 def _plain(settings: Settings) -> dict[str, Any]:
     """Settings as JSON has them; folders as they are from anywhere."""
     content = {key: value for key, value in vars(settings).items() if value is not None}
@@ -63,7 +78,7 @@ def compute_job(path: Path) -> None:
     failures: list[dict[str, Any]] = []
     ended = ""
     try:
-        with terminable():
+        with terminable(), beating(_job_file(path)):
             failures = [
                 {
                     "id": one.configuration.identity,
@@ -109,6 +124,49 @@ def _compute(path: Path) -> list[Failure]:
         path.parent,
     )
     return run_tasks([Task(tuple(parts))], execution, costs=CostModel(), show_progress=False)
+
+
+def only_lost_tasks(folder: Path, tasks: Sequence[Task]) -> bool:
+    """Whether nothing is left to wait for but tasks whose job was killed a while ago."""
+    files = [_task_file(folder, number) for number in range(len(tasks))]
+    waiting = [path for path in files if not _end_file(path).exists()]
+    return bool(waiting) and all(_was_killed(path) for path in waiting)
+
+
+def _was_killed(task: Path) -> bool:
+    try:
+        return time.time() - _job_file(task).stat().st_mtime > LOST_SECONDS
+    except FileNotFoundError:
+        return False  # it has not begun, or waits in the queue again
+
+
+@contextlib.contextmanager
+def ended_if_lost(folder: Path, tasks: Sequence[Task]) -> Iterator[None]:
+    """While inside, stop waiting when only lost tasks are left: some launchers cannot tell.
+
+    Without the accounts of SLURM, submitit takes a killed job for a slow one.
+    """
+    over, lost = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_LOOK_SECONDS):
+            if only_lost_tasks(folder, tasks):
+                lost.set()
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    try:
+        with terminable():
+            watcher = threading.Thread(target=watch, daemon=True)
+            watcher.start()
+            try:
+                yield
+            finally:
+                over.set()
+                watcher.join()
+    except Terminated:
+        if not lost.is_set():
+            raise
 
 
 def failures_of(folder: Path, tasks: Sequence[Task]) -> list[Failure]:

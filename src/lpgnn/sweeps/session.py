@@ -29,7 +29,7 @@ from lpgnn.loggers import Logger
 from lpgnn.rows import RowStore, SweepRecord, Wanted, check_metrics, metric_sources
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error, explain
-from lpgnn.sweeps.jobs import failures_of, write_jobs
+from lpgnn.sweeps.jobs import ended_if_lost, failures_of, write_jobs
 from lpgnn.sweeps.outdated import outdated_rows
 from lpgnn.sweeps.pool import run_tasks
 from lpgnn.sweeps.tasks import (
@@ -166,7 +166,8 @@ def _launch(
     many = "s" if len(jobs) > 1 else ""
     print(f"{len(jobs)} task{many} for {launcher.name}; lpgnn status follows them", flush=True)
     try:
-        launcher.launch(jobs)
+        with ended_if_lost(launcher.folder, tasks):
+            launcher.launch(jobs)
     except Exception as error:  # one lost job must not hide what became of the others
         print(f"{launcher.name}: {describe_error(error)}", file=sys.stderr)
     return failures_of(launcher.folder, tasks)
