@@ -17,6 +17,7 @@ from lpgnn.config import (
     KINDS,
     SELECTIONS,
     Settings,
+    component_name,
     component_names,
     configuration_of,
     make_component,
@@ -768,7 +769,9 @@ def test_identities_are_those_of_the_stored_rows(stored: str, settings: dict[str
     assert len(rows) == 10
     columns = configuration.columns()
     for row in rows:
-        for name in (*KINDS, "fingerprint", "split"):
+        for kind in KINDS:
+            assert component_name(row, kind) == columns[kind]
+        for name in ("fingerprint", "split"):
             assert row[name] == columns[name]
         for name in ("x_eps", "y_eps", "learning_rate", "weight_decay", "dropout", "max_epochs"):
             assert float(row[name]) == columns[name]

@@ -92,6 +92,7 @@ def test_the_server_holds_these_fields_and_no_others() -> None:
         "x_eps",
         "y_eps",
         "parameters",
+        "rounds",
     }
     assert {field.name for field in dataclasses.fields(LabelReports)} == {
         "classes",
