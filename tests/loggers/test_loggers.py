@@ -129,11 +129,12 @@ def test_tensorboard_has_the_curves_and_the_summary(tmp_path: Path) -> None:
     assert folder.name == f"{row['id']}-3"
     events = EventAccumulator(str(folder)).Reload()
     for name, values in curves.items():
-        found = events.Scalars(name)
+        found = events.Scalars(f"curves/{name}")
         assert [one.step for one in found] == list(range(1, len(values) + 1))
         assert [one.value for one in found] == pytest.approx(values)
     (accuracy,) = events.Scalars("released/test/acc")
     assert accuracy.value == pytest.approx(row["released/test/acc"])
+    assert accuracy.step == row["released/epoch"]
     assert events.PluginTagToContent("hparams").keys() >= {"_hparams_/session_start_info"}
 
 
@@ -152,7 +153,7 @@ def test_mlflow_has_the_curves_and_the_summary(tmp_path: Path) -> None:
     assert found.data.metrics["released/test/acc"] == row["released/test/acc"]
     assert (found.data.params["x_eps"], found.data.params["repeat"]) == (str(row["x_eps"]), "3")
     for name, values in curves.items():
-        history = client.get_metric_history(found.info.run_id, name)
+        history = client.get_metric_history(found.info.run_id, f"curves/{name}")
         assert [one.step for one in history] == list(range(1, len(values) + 1))
         assert [one.value for one in history] == pytest.approx(values)
 

@@ -1,7 +1,7 @@
 """What a logger is, and what it gets to see of a run."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +32,14 @@ class LoggedRun:
     def summary(self) -> dict[str, float]:
         """What came out: for each selection rule its epoch, losses, accuracies and metrics."""
         return {key: float(value) for key, value in self.row.items() if "/" in key}
+
+    def points(self) -> Iterator[tuple[str, float, int]]:
+        """Every number with its name and epoch: curves, and results at the epoch a rule chose."""
+        for name, values in self.curves.items():
+            for epoch, value in enumerate(values, start=1):
+                yield f"curves/{name}", value, epoch
+        for name, value in self.summary().items():
+            yield name, value, int(self.row[f"{name.partition('/')[0]}/epoch"])
 
 
 @dataclass(frozen=True)

@@ -43,13 +43,7 @@ class MLflow(Logger):
         name = f"{run.row['dataset']} {run.name}"
         started = client.create_run(experiment.experiment_id, tags=tags, run_name=name)
         now = int(1000 * time.time())
-        metrics = [
-            Metric(name, value, now, epoch)
-            for name, values in run.curves.items()
-            for epoch, value in enumerate(values, start=1)
-        ]
-        last = int(run.row["max_epochs"])
-        metrics += [Metric(name, value, now, last) for name, value in run.summary().items()]
+        metrics = [Metric(name, value, now, epoch) for name, value, epoch in run.points()]
         parameters = [Param(name, str(value)[:_TEXT]) for name, value in run.settings().items()]
         for first in range(0, len(parameters), _PARAMETERS):
             client.log_batch(started.info.run_id, params=parameters[first : first + _PARAMETERS])

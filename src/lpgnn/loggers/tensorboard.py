@@ -28,15 +28,11 @@ class TensorBoard(Logger):
         place = root / str(run.row["dataset"]) / run.name
         shutil.rmtree(place, ignore_errors=True)  # curves of an earlier try would be drawn over
         with SummaryWriter(str(place)) as writer:
-            for name, values in run.curves.items():
-                for epoch, value in enumerate(values, start=1):
-                    writer.add_scalar(name, value, epoch)
-            summary = run.summary()
-            for name, value in summary.items():
-                writer.add_scalar(name, value, run.row["max_epochs"])
+            for name, value, epoch in run.points():
+                writer.add_scalar(name, value, epoch)
             known = {
                 name: value if isinstance(value, bool | int | float) else str(value)
                 for name, value in run.settings().items()
             }
-            for part in hparams(known, summary):
+            for part in hparams(known, run.summary()):
                 writer.file_writer.add_summary(part)
