@@ -310,6 +310,36 @@ def test_a_job_that_is_terminated_keeps_its_rows_and_is_resumed(
     assert [row["repeat"] for row in RowStore(tmp_path).read("sbm")] == ["0", "1"]
 
 
+def test_a_job_that_is_queued_again_is_not_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As submitit does when SLURM announces pre-emption; SIGTERM follows at once."""
+    from lpgnn.sweeps import jobs
+
+    path, task = job(tmp_path)
+
+    def requeue(number: int, frame: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        sys.exit(-1)
+
+    def announced(*arguments: Any, **options: Any) -> None:
+        assert path.with_suffix(".job").exists()
+        os.kill(os.getpid(), signal.SIGUSR2)
+        raise AssertionError("was not ended")
+
+    monkeypatch.setattr(jobs, "run_tasks", announced)
+    before = signal.signal(signal.SIGUSR2, requeue)
+    try:
+        with pytest.raises(SystemExit):
+            compute_job(path)
+        assert signal.getsignal(signal.SIGUSR2) is requeue
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    (failure,) = failures_of(path.parent, [task])
+    assert "its job was lost" in str(failure.error)  # no end: it may come back
+    assert sorted(file.name for file in path.parent.iterdir()) == [path.name]
+
+
 @pytest.mark.skipif(
     find_spec("hydra_plugins.hydra_submitit_launcher") is None, reason="no submitit"
 )

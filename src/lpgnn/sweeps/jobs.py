@@ -11,10 +11,12 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lpgnn.children import ANNOUNCEMENTS
 from lpgnn.config import Settings
 from lpgnn.describe import label
 from lpgnn.engine import Measures
@@ -74,11 +76,13 @@ def compute_job(path: Path) -> None:
     """Compute a task from its file, in a job of its own.
 
     What an earlier try has stored is not computed again.  SIGTERM ends the job; stored runs stay.
+    A launcher that queues the job again when the cluster announces its end exits from here, and
+    leaves no end of the task behind.
     """
     failures: list[dict[str, Any]] = []
     ended = ""
     try:
-        with terminable(), beating(_job_file(path)):
+        with terminable(), _requeued_in_peace(), beating(_job_file(path)):
             failures = [
                 {
                     "id": one.configuration.identity,
@@ -95,6 +99,28 @@ def compute_job(path: Path) -> None:
         traceback.print_exc()  # into the job's own log
     end = {"failures": failures, "ended": ended}
     write_atomically(_end_file(path), json.dumps(end, indent=1))
+
+
+@contextlib.contextmanager
+def _requeued_in_peace() -> Iterator[None]:
+    """While inside, SIGTERM does not disturb a launcher that queues the job again.
+
+    The cluster sends it to every job that it takes back; here it would be the end of the task.
+    """
+
+    def calm(handler: Callable[[int, Any], Any], number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        handler(number, frame)
+
+    handlers = {number: signal.getsignal(number) for number in ANNOUNCEMENTS}
+    ours = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number, handler in ours.items():
+        signal.signal(number, partial(calm, handler))
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
 
 
 def _compute(path: Path) -> list[Failure]:
