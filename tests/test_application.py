@@ -18,7 +18,7 @@ import pytest
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
 from lpgnn.errors import RunError
 from lpgnn.hyperparameters import conf_dir
-from lpgnn.rows import RowStore, SweepRecord, Wanted
+from lpgnn.rows import RowStore, SweepRecord, Wanted, at_work
 from lpgnn.run import main
 from lpgnn.status import main as status
 from lpgnn.sweeps import Task
@@ -242,15 +242,16 @@ def test_a_sweep_does_not_wait_for_lost_jobs_for_ever(
     mark = path.with_suffix(".job")
     assert not jobs.only_lost_tasks(path.parent, [task])  # nobody has begun
     mark.touch()
-    assert not jobs.only_lost_tasks(path.parent, [task])
-    os.utime(mark, (time.time(), time.time() - 2 * jobs.LOST_SECONDS))
     assert jobs.only_lost_tasks(path.parent, [task])
     assert not jobs.only_lost_tasks(path.parent, [task, task])  # the other may come
+    with at_work(path.parent, [(task.configuration.identity, 1)]):
+        assert not jobs.only_lost_tasks(path.parent, [task])
     monkeypatch.setattr(jobs, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(jobs, "LOST_SECONDS", 0.1)
     started = time.monotonic()
     with jobs.ended_if_lost(path.parent, [task]):
         time.sleep(30)
-    assert time.monotonic() - started < 20
+    assert 0.1 < time.monotonic() - started < 20
     (failure,) = failures_of(path.parent, [task])
     assert "its job was lost" in str(failure.error)
     compute_job(path)  # queued again after all
@@ -381,7 +382,6 @@ def test_status_counts_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     wanted = [Wanted(configuration.identity, "sbm", "a run", (0, 1, 2, 3), 60.0)]
     record = SweepRecord.start(tmp_path, wanted)
     from lpgnn.engine import run_repeats
-    from lpgnn.rows import at_work
     from small_run import SMALL_GRAPH
 
     rows = run_repeats(configuration, SMALL_GRAPH.generate(), [0, 1])

@@ -22,14 +22,14 @@ from lpgnn.describe import label
 from lpgnn.engine import Measures
 from lpgnn.errors import RunError, Terminated, terminable
 from lpgnn.finished import missing_in
-from lpgnn.rows import RowStore, beating, metric_sources, write_atomically
+from lpgnn.rows import RowStore, SweepRecord, marked, metric_sources, write_atomically
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error
 from lpgnn.sweeps.pool import run_tasks
 from lpgnn.sweeps.tasks import Execution, Part, Task, required_engine
 
-# A job that has not been heard of for so long is lost, unless it has been queued again and begins
-# anew.
+# Jobs that nobody has seen at work for so long are lost: a worker that starts, or a job that is
+# queued again after its node has died, takes less.
 LOST_SECONDS = 600.0
 _LOOK_SECONDS = 5.0
 
@@ -82,7 +82,7 @@ def compute_job(path: Path) -> None:
     failures: list[dict[str, Any]] = []
     ended = ""
     try:
-        with terminable(), _requeued_in_peace(), beating(_job_file(path)):
+        with terminable(), _requeued_in_peace(), marked(_job_file(path)):
             failures = [
                 {
                     "id": one.configuration.identity,
@@ -153,17 +153,13 @@ def _compute(path: Path) -> list[Failure]:
 
 
 def only_lost_tasks(folder: Path, tasks: Sequence[Task]) -> bool:
-    """Whether nothing is left to wait for but tasks whose job was killed a while ago."""
-    files = [_task_file(folder, number) for number in range(len(tasks))]
-    waiting = [path for path in files if not _end_file(path).exists()]
-    return bool(waiting) and all(_was_killed(path) for path in waiting)
-
-
-def _was_killed(task: Path) -> bool:
-    try:
-        return time.time() - _job_file(task).stat().st_mtime > LOST_SECONDS
-    except FileNotFoundError:
-        return False  # it has not begun, or waits in the queue again
+    """Whether all tasks without an end were begun, and nobody is seen to train their runs."""
+    files = [(_task_file(folder, number), task) for number, task in enumerate(tasks)]
+    waiting = [(path, task) for path, task in files if not _end_file(path).exists()]
+    if not waiting or not all(_job_file(path).exists() for path, _ in waiting):
+        return False  # some have not begun, or are in the queue again
+    trained = set(SweepRecord(folder).at_work())
+    return not any((c.identity, r) in trained for _, task in waiting for c, r in task.members)
 
 
 @contextlib.contextmanager
@@ -175,8 +171,11 @@ def ended_if_lost(folder: Path, tasks: Sequence[Task]) -> Iterator[None]:
     over, lost = threading.Event(), threading.Event()
 
     def watch() -> None:
+        seen = time.monotonic()
         while not over.wait(_LOOK_SECONDS):
-            if only_lost_tasks(folder, tasks):
+            if not only_lost_tasks(folder, tasks):
+                seen = time.monotonic()
+            elif time.monotonic() - seen > LOST_SECONDS:
                 lost.set()
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
