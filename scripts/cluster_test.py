@@ -228,7 +228,7 @@ class Sweep:
             self.process.wait()
             return bool(jobs)
         running = cluster_jobs("running")
-        if not running:
+        if not running or not workers_of(self.folder):  # nobody listens to signals yet
             return False
         if kind == "pre-emption":  # SLURM's signal for it: submitit queues the job again
             return not subprocess.run(["scancel", "--signal=USR2", running[0]]).returncode
