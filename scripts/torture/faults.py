@@ -626,19 +626,20 @@ def _closed_stdout(grid: tuple[str, ...], folder: Path) -> tuple[str, bool]:
 ENDS: dict[str, Run] = {
     "stdout closed, a finished run": partial(_closed_stdout, ("repeats=2", "max_epochs=3")),
     "stdout closed, a finished grid": partial(_closed_stdout, GRID),
-} | {
-    f"{name} while {what}": partial(_ended_at_start, number, code, spawned, moment)
-    for name, number, code in (
-        ("Ctrl-C", signal.SIGINT, 130),
-        ("SIGTERM", signal.SIGTERM, 143),
-        ("SIGHUP", signal.SIGHUP, 129),
-        ("kill -9 of the parent", signal.SIGKILL, -signal.SIGKILL),
-    )
-    for what, spawned, moment in (
-        ("new interpreters start", True, 0.0),
-        ("new interpreters import", True, 0.5),
-        ("forked workers start", False, 0.0),
-    )
+    **{
+        f"{name} while {what}": partial(_ended_at_start, number, code, spawned, moment)
+        for name, number, code in (
+            ("Ctrl-C", signal.SIGINT, 130),
+            ("SIGTERM", signal.SIGTERM, 143),
+            ("SIGHUP", signal.SIGHUP, 129),
+            ("kill -9 of the parent", signal.SIGKILL, -signal.SIGKILL),
+        )
+        for what, spawned, moment in (
+            ("new interpreters start", True, 0.0),
+            ("new interpreters import", True, 0.5),
+            ("forked workers start", False, 0.0),
+        )
+    },
 }
 
 
