@@ -160,8 +160,9 @@ def test_who_may_write_to_a_folder_may_use_what_is_in_it(tmp_path: Path) -> None
         os.umask(before)
     found = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "local").rglob("*")}
     found[tmp_path / "local"] = stat.S_IMODE((tmp_path / "local").stat().st_mode)
-    # Three folders, a lock, a compacted file and a shard; a sweep's record in two folders.
-    assert len(found) == 6 + 3
+    # Three folders, a lock, a compacted file and a shard; a sweep's record in two folders,
+    # and the mark of its process.
+    assert len(found) == 6 + 4
     assert {mode for path, mode in found.items() if path.is_dir()} == {0o2770}
     assert {mode for path, mode in found.items() if path.is_file()} == {0o660}
 

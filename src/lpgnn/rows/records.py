@@ -70,7 +70,7 @@ class SweepRecord:
             if folder is None:
                 make_folder(record.folder, results_dir)
             record.folder.mkdir(parents=True, exist_ok=True)
-            record._beat.touch()  # first: a record without one is a dead sweep's
+            write_atomically(record._beat, "")  # first: a record without one is a dead sweep's
             write_atomically(record.folder / "sweep.json", json.dumps(content))
         except OSError as error:
             raise StorageError.of(results_dir, error) from None
@@ -236,7 +236,7 @@ def _marked(path: Path, text: str, *, beats: bool) -> Iterator[None]:
                 os.utime(path)
 
     with contextlib.suppress(OSError):
-        path.write_text(text)
+        write_atomically(path, text)
     if beats:
         threading.Thread(target=beat, daemon=True).start()
     try:
