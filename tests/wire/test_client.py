@@ -388,10 +388,10 @@ def test_the_limit_is_the_users_and_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [0, -1, math.nan, True, "5", [5]])
 def test_a_limit_is_a_number_above_0(limit: Any, tmp_path: Path) -> None:
-    with pytest.raises(ClientError, match="limit=.*: must be a number above 0"):
+    with pytest.raises(ClientError, match=r"limit=.*: must be a number above 0"):
         Ledger(tmp_path / "ledger", limit=limit)
     with Ledger(tmp_path / "ledger", limit=5) as ledger:
-        with pytest.raises(ClientError, match="limit=.*: must be a number above 0"):
+        with pytest.raises(ClientError, match=r"limit=.*: must be a number above 0"):
             ledger.change_limit(limit)
         assert ledger.limit == 5
 
