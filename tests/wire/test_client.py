@@ -420,7 +420,8 @@ def test_no_task_sets_the_limit_of_the_command(
     assert "costs 0.1, and 3 of 3 is spent" in sent(0.1)
     assert not sent(40.0, "--change-limit", "50")
     with Ledger(tmp_path / "ledger") as ledger:
-        assert (ledger.limit, ledger.spent()) == (50, 43)
+        assert ledger.limit == 50
+        assert ledger.spent() == 43
 
 
 def test_a_report_that_cannot_be_written_names_the_place(tmp_path: Path) -> None:
