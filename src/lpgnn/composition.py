@@ -171,6 +171,7 @@ class _Composer:
             self.search.append(f"hydra.searchpath=[{listed}]")
         self.folders = folders
         self.command_line = " ".join(overrides)
+        self.parsed: dict[str, Any] = {}
         self.composed: dict[tuple[str, ...], dict[str, Any]] = {}
         self.joined: dict[tuple[str | None, tuple[str, ...]], dict[str, Any]] = {}
         self.names: dict[str, list[str]] = {}
@@ -231,7 +232,7 @@ class _Composer:
             for key, value in member.items()
             if key not in _MEMBER_KEYS and key not in taken and key.split(".")[0] not in taken
         ]
-        # Hydra's parser takes a millisecond: each choice is parsed once, not once per run.
+        # Each choice is parsed once, not once per run.
         axes = [
             [(override, *self._choice(override, text)) for text in self._choices(override)]
             for override in (*self.parse(lines), *given)
@@ -381,22 +382,27 @@ class _Composer:
         return self.names[group]
 
     def parse(self, texts: Sequence[str]) -> list[Any]:
+        """Overrides as Hydra reads them; the members of a grid have most of theirs in common."""
+        for text in texts:
+            if text not in self.parsed:
+                self.parsed[text] = self._parse(text)
+        return [self.parsed[text] for text in texts]
+
+    def _parse(self, text: str) -> Any:
         from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.errors import HydraException
 
-        parser, parsed = OverridesParser.create(config_loader=self.loader), []
-        for text in texts:
-            key, _, value = text.partition("=")
-            try:
-                (override,) = parser.parse_overrides([quoted(key, value) if value else text])
-            except HydraException as error:
-                reason = " ".join(str(error).split()).split(" See https")[0]
-                raise InputError(key, value, f"not understood: {reason}") from None
-            if override.is_interval_sweep():
-                allowed = "has no steps, and a grid needs them: use range(start,stop,step) or a,b,c"
-                raise InputError(key, value, allowed)
-            parsed.append(override)
-        return parsed
+        key, _, value = text.partition("=")
+        parser = OverridesParser.create(config_loader=self.loader)
+        try:
+            (override,) = parser.parse_overrides([quoted(key, value) if value else text])
+        except HydraException as error:
+            reason = " ".join(str(error).split()).split(" See https")[0]
+            raise InputError(key, value, f"not understood: {reason}") from None
+        if override.is_interval_sweep():
+            allowed = "has no steps, and a grid needs them: use range(start,stop,step) or a,b,c"
+            raise InputError(key, value, allowed)
+        return override
 
 
 def _settings(config: dict[str, Any], values: Sequence[tuple[Any, Any]]) -> Settings:
