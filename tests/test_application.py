@@ -25,6 +25,8 @@ from lpgnn.sweeps import Task
 from lpgnn.sweeps.jobs import compute_job, failures_of, write_jobs
 from small_run import small, stored_science
 
+pytestmark = pytest.mark.slow
+
 GRAPH = ("dataset.num_nodes=300", "dataset.num_classes=4", "dataset.num_features=90")
 SMALL = (*GRAPH, "max_epochs=3", "repeats=2", "device=cpu", "workers=0")
 
@@ -193,7 +195,6 @@ def test_the_shell_completes_verbs_and_choices(
     assert capsys.readouterr().out.rstrip().endswith("-F hydra_bash_completion lpgnn")
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("hydra_plugins.hydra_joblib_launcher") is None, reason="no joblib")
 def test_a_launcher_gives_the_rows_of_the_pool(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -381,7 +382,6 @@ print("LOADED", code, *sorted({{"torch", "numba", "pandas"}} & set(sys.modules))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "words", "code"),
     [

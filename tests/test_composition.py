@@ -18,6 +18,8 @@ from lpgnn.models import GAT, TorchModule
 from lpgnn.privacy import AnalyticGaussian, MultiBit
 from lpgnn.propagation import KProp
 
+pytestmark = pytest.mark.slow
+
 INF = math.inf
 
 # Points of one graph in the experiments of conf/, and the configurations that they make.

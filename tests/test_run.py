@@ -23,6 +23,8 @@ from lpgnn.run import main
 from lpgnn.sweeps import pool
 from small_run import stored_science
 
+pytestmark = pytest.mark.slow
+
 
 def _load_script(name: str) -> ModuleType:
     path = Path(__file__).parents[1] / "scripts" / f"{name}.py"
@@ -634,7 +636,6 @@ print("CPU", cpu() - after_torch, "scipy.stats" in sys.modules, code)
 """
 
 
-@pytest.mark.slow
 def test_a_finished_configuration_is_told_in_under_a_second(undisturbed: Path) -> None:
     words = [*GRAPH, *GRID[-2:], f"results_dir={undisturbed}"]
     for _ in range(2):  # other processes may slow the first one down
@@ -695,7 +696,6 @@ def as_new(
     return as_new
 
 
-@pytest.mark.slow
 def test_rows_of_an_edited_plug_in_no_longer_count(tmp_path: Path, as_new: NewProcess) -> None:
     words = [
         *("dataset.num_nodes=120", "dataset.num_classes=3", "dataset.num_features=40"),
@@ -825,7 +825,6 @@ def group_is_gone(group: int) -> bool:
     return True
 
 
-@pytest.mark.slow
 def test_two_sweeps_on_one_folder_give_the_rows_of_one(undisturbed: Path, tmp_path: Path) -> None:
     sweeps = [start(tmp_path, *GRID, workers=1) for _ in range(2)]
     for process in sweeps:
@@ -833,7 +832,6 @@ def test_two_sweeps_on_one_folder_give_the_rows_of_one(undisturbed: Path, tmp_pa
     assert stored_science(tmp_path) == stored_science(undisturbed)
 
 
-@pytest.mark.slow
 def test_rows_after_kills_are_those_of_an_undisturbed_sweep(
     undisturbed: Path, tmp_path: Path
 ) -> None:
@@ -872,7 +870,6 @@ def test_the_kill_test_notices_a_lost_row(undisturbed: Path, tmp_path: Path) -> 
 LONG = ("max_epochs=1,1000000", "repeats=1")
 
 
-@pytest.mark.slow
 def test_ctrl_c_ends_promptly_and_leaves_nothing_half_written(tmp_path: Path) -> None:
     process = start(tmp_path, *LONG, workers=2)
     try:
@@ -890,7 +887,6 @@ def test_ctrl_c_ends_promptly_and_leaves_nothing_half_written(tmp_path: Path) ->
     assert shard.startswith("local/shards/sbm.")
 
 
-@pytest.mark.slow
 def test_orphaned_workers_exit_by_themselves(tmp_path: Path) -> None:
     process = start(tmp_path, *LONG, workers=2)
     try:
