@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from jupyter_client import KernelManager
+from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 pytestmark = pytest.mark.slow
