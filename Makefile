@@ -109,8 +109,8 @@ real-users: $(READY) ## 300 client processes, one collector, one training, predi
 torture: $(READY) ## Faults, 300 kills of the store, 100 of sweeps, growth to 200,000 rows (results/faults; PARTS=)
 	nice -n 10 $(RUN) scripts/torture $(PARTS) --data-dir $(DATA_DIR)
 
-cluster-test: $(READY) ## Run a sweep with every launcher and on a real SLURM, kill it, and compare the rows
-	$(RUN) scripts/cluster_test.py
+cluster-test: $(READY) ## Run a sweep with every launcher and on a real SLURM, kill it, compare the rows (results/scaling.md; ARGS=--help)
+	$(RUN) scripts/cluster_test.py $(ARGS)
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) docs/build docs/reference/generated .mypy_cache .ruff_cache .pytest_cache

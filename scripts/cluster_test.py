@@ -15,6 +15,7 @@ import random
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -227,7 +228,7 @@ class Sweep:
             self.process.wait()
             return bool(jobs)
         running = cluster_jobs("running")
-        if not running:
+        if not running or not workers_of(self.folder):  # nobody listens to signals yet
             return False
         if kind == "pre-emption":  # SLURM's signal for it: submitit queues the job again
             return not subprocess.run(["scancel", "--signal=USR2", running[0]]).returncode
@@ -283,13 +284,25 @@ def node_daemon() -> int:
 
 
 def kill_node(processes: Sequence[int]) -> bool:
-    """Kill SLURM's daemon of this machine with its jobs, as when the machine dies, and start it."""
+    """Kill SLURM's daemon of this machine with its jobs, as when the machine dies, and start it.
+
+    The controller would find out minutes later: it is told that the node is down, and up again.
+    """
+    node = subprocess.run(
+        ["sinfo", "-h", "-n", socket.gethostname().split(".")[0], "-o", "%n"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()[0]
+    update = ["scontrol", "update", f"nodename={node}"]
     daemon = node_daemon()
     command = Path(f"/proc/{daemon}/cmdline").read_text().rstrip("\0").split("\0")
     died = sum(killed(pid) for pid in (daemon, *processes))
+    subprocess.run([*update, "state=down", "reason=killed by a test"], check=True)
     time.sleep(1)
     clean = {key: value for key, value in os.environ.items() if value != TOKEN}
     subprocess.run(command, env=clean, check=True)
+    subprocess.run([*update, "state=resume"], check=False)  # it may be back by itself
     until(lambda: not missing(SLURM), "the node does not come back")
     return died > 0
 

@@ -18,7 +18,7 @@ import pytest
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
 from lpgnn.errors import RunError
 from lpgnn.hyperparameters import conf_dir
-from lpgnn.rows import RowStore, SweepRecord, Wanted
+from lpgnn.rows import RowStore, SweepRecord, Wanted, at_work
 from lpgnn.run import main
 from lpgnn.status import main as status
 from lpgnn.sweeps import Task
@@ -233,15 +233,16 @@ def test_a_sweep_does_not_wait_for_ever_for_a_lost_job_which_computes_what_is_mi
     assert [one.error for one in failures_of(path.parent, [task])] != []  # nobody has begun
     assert not jobs.only_lost_tasks(path.parent, [task])
     mark.touch()
-    assert not jobs.only_lost_tasks(path.parent, [task])
-    os.utime(mark, (time.time(), time.time() - 2 * jobs.LOST_SECONDS))
     assert jobs.only_lost_tasks(path.parent, [task])
     assert not jobs.only_lost_tasks(path.parent, [task, task])  # the other may come
+    with at_work(path.parent, [(task.configuration.identity, 1)]):
+        assert not jobs.only_lost_tasks(path.parent, [task])
     monkeypatch.setattr(jobs, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(jobs, "LOST_SECONDS", 0.1)
     started = time.monotonic()
     with jobs.ended_if_lost(path.parent, [task]):
         time.sleep(30)
-    assert time.monotonic() - started < 20
+    assert 0.1 < time.monotonic() - started < 20
     (failure,) = failures_of(path.parent, [task])
     assert "its job was lost" in str(failure.error)
     compute_job(path)  # queued again after all
@@ -310,6 +311,36 @@ def test_a_job_that_is_terminated_keeps_its_rows_and_is_resumed(
     assert [row["repeat"] for row in RowStore(tmp_path).read("sbm")] == ["0", "1"]
 
 
+def test_a_job_that_is_queued_again_is_not_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As submitit does when SLURM announces pre-emption; SIGTERM follows at once."""
+    from lpgnn.sweeps import jobs
+
+    path, task = job(tmp_path)
+
+    def requeue(number: int, frame: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        sys.exit(-1)
+
+    def announced(*arguments: Any, **options: Any) -> None:
+        assert path.with_suffix(".job").exists()
+        os.kill(os.getpid(), signal.SIGUSR2)
+        raise AssertionError("was not ended")
+
+    monkeypatch.setattr(jobs, "run_tasks", announced)
+    before = signal.signal(signal.SIGUSR2, requeue)
+    try:
+        with pytest.raises(SystemExit):
+            compute_job(path)
+        assert signal.getsignal(signal.SIGUSR2) is requeue
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    (failure,) = failures_of(path.parent, [task])
+    assert "its job was lost" in str(failure.error)  # no end: it may come back
+    assert sorted(file.name for file in path.parent.iterdir()) == [path.name]
+
+
 @pytest.mark.skipif(
     find_spec("hydra_plugins.hydra_submitit_launcher") is None, reason="no submitit"
 )
@@ -351,7 +382,6 @@ def test_status_counts_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     wanted = [Wanted(configuration.identity, "sbm", "a run", (0, 1, 2, 3), 60.0)]
     record = SweepRecord.start(tmp_path, wanted)
     from lpgnn.engine import run_repeats
-    from lpgnn.rows import at_work
     from small_run import SMALL_GRAPH
 
     rows = run_repeats(configuration, SMALL_GRAPH.generate(), [0, 1])

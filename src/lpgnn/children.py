@@ -17,10 +17,11 @@ def _known(*names: str) -> list[signal.Signals]:
     return [getattr(signal, name) for name in names if hasattr(signal, name)]
 
 
-# Requests to end, which a child obeys, and what is the parent's alone to answer: Ctrl-C, and with
-# what a scheduler announces pre-emption or the end of a job's time to all processes of a job.
+# With these a scheduler announces pre-emption or the end of a job's time, to all its processes.
+ANNOUNCEMENTS = _known("SIGUSR1", "SIGUSR2")
+# Requests to end, which a child obeys, and what is the parent's alone to answer.
 _REQUESTS = _known("SIGTERM", "SIGHUP")
-_FOR_PARENT = _known("SIGINT", "SIGUSR1", "SIGUSR2")
+_FOR_PARENT = [signal.SIGINT, *ANNOUNCEMENTS]
 
 
 def packed(function: Callable[..., object], *arguments: object) -> bytes:

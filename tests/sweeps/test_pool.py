@@ -1,6 +1,7 @@
 import math
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -382,6 +383,26 @@ def test_plug_ins_in_this_process(fault: float, tmp_path: Path) -> None:
 
 def fails_sometimes(labels: Any, predictions: Any, probabilities: Any) -> float:
     return 1 / 0
+
+
+def starts_an_interpreter() -> int | None:
+    """In one of joblib's processes, with a thread: a new interpreter must find its feet there."""
+    idle = threading.Event()
+    threading.Thread(target=idle.wait, daemon=True).start()
+    context = vars(pool)["_context"]()
+    assert context.get_start_method() == "spawn"
+    child = context.Process(target=print)
+    child.start()
+    child.join(60)
+    idle.set()
+    code: int | None = child.exitcode
+    return code
+
+
+def test_workers_start_inside_joblibs_processes() -> None:
+    from joblib import Parallel, delayed
+
+    assert Parallel(n_jobs=2)([delayed(starts_an_interpreter)()]) == [0]
 
 
 def signalled(labels: Any, predictions: Any, probabilities: Any) -> float:

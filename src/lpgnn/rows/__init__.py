@@ -21,7 +21,7 @@ from lpgnn.rows.records import Status as Status
 from lpgnn.rows.records import SweepRecord as SweepRecord
 from lpgnn.rows.records import Wanted as Wanted
 from lpgnn.rows.records import at_work as at_work
-from lpgnn.rows.records import beating as beating
+from lpgnn.rows.records import marked as marked
 from lpgnn.rows.records import records as records
 from lpgnn.rows.schema import COLUMNS as COLUMNS
 from lpgnn.rows.schema import PROVENANCE as PROVENANCE

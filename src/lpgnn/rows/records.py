@@ -172,9 +172,9 @@ def at_work(folder: Path, runs: Iterable[Run]) -> contextlib.AbstractContextMana
     return _marked(folder / f"{_process()}.work", json.dumps(list(runs)), beats=True)
 
 
-def beating(path: Path) -> contextlib.AbstractContextManager[None]:
-    """While inside, a file is there and is touched every few seconds."""
-    return _marked(path, "", beats=True)
+def marked(path: Path) -> contextlib.AbstractContextManager[None]:
+    """While inside, an empty file is there; who is killed leaves it behind."""
+    return _marked(path, "", beats=False)
 
 
 @contextlib.contextmanager

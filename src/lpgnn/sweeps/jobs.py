@@ -11,23 +11,25 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lpgnn.children import ANNOUNCEMENTS
 from lpgnn.config import Settings
 from lpgnn.describe import label
 from lpgnn.engine import Measures
 from lpgnn.errors import RunError, Terminated, terminable
 from lpgnn.finished import missing_in
-from lpgnn.rows import RowStore, beating, metric_sources, write_atomically
+from lpgnn.rows import RowStore, SweepRecord, marked, metric_sources, write_atomically
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error
 from lpgnn.sweeps.pool import run_tasks
 from lpgnn.sweeps.tasks import Execution, Part, Task, required_engine
 
-# A job that has not been heard of for so long is lost, unless it has been queued again and begins
-# anew.
+# Jobs that nobody has seen at work for so long are lost: a worker that starts, or a job that is
+# queued again after its node has died, takes less.
 LOST_SECONDS = 600.0
 _LOOK_SECONDS = 5.0
 
@@ -74,11 +76,13 @@ def compute_job(path: Path) -> None:
     """Compute a task from its file, in a job of its own.
 
     What an earlier try has stored is not computed again.  SIGTERM ends the job; stored runs stay.
+    A launcher that queues the job again when the cluster announces its end exits from here, and
+    leaves no end of the task behind.
     """
     failures: list[dict[str, Any]] = []
     ended = ""
     try:
-        with terminable(), beating(_job_file(path)):
+        with terminable(), _requeued_in_peace(), marked(_job_file(path)):
             failures = [
                 {
                     "id": one.configuration.identity,
@@ -95,6 +99,28 @@ def compute_job(path: Path) -> None:
         traceback.print_exc()  # into the job's own log
     end = {"failures": failures, "ended": ended}
     write_atomically(_end_file(path), json.dumps(end, indent=1))
+
+
+@contextlib.contextmanager
+def _requeued_in_peace() -> Iterator[None]:
+    """While inside, SIGTERM does not disturb a launcher that queues the job again.
+
+    The cluster sends it to every job that it takes back; here it would be the end of the task.
+    """
+
+    def calm(handler: Callable[[int, Any], Any], number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        handler(number, frame)
+
+    handlers = {number: signal.getsignal(number) for number in ANNOUNCEMENTS}
+    ours = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number, handler in ours.items():
+        signal.signal(number, partial(calm, handler))
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
 
 
 def _compute(path: Path) -> list[Failure]:
@@ -127,17 +153,13 @@ def _compute(path: Path) -> list[Failure]:
 
 
 def only_lost_tasks(folder: Path, tasks: Sequence[Task]) -> bool:
-    """Whether nothing is left to wait for but tasks whose job was killed a while ago."""
-    files = [_task_file(folder, number) for number in range(len(tasks))]
-    waiting = [path for path in files if not _end_file(path).exists()]
-    return bool(waiting) and all(_was_killed(path) for path in waiting)
-
-
-def _was_killed(task: Path) -> bool:
-    try:
-        return time.time() - _job_file(task).stat().st_mtime > LOST_SECONDS
-    except FileNotFoundError:
-        return False  # it has not begun, or waits in the queue again
+    """Whether all tasks without an end were begun, and nobody is seen to train their runs."""
+    files = [(_task_file(folder, number), task) for number, task in enumerate(tasks)]
+    waiting = [(path, task) for path, task in files if not _end_file(path).exists()]
+    if not waiting or not all(_job_file(path).exists() for path, _ in waiting):
+        return False  # some have not begun, or are in the queue again
+    trained = set(SweepRecord(folder).at_work())
+    return not any((c.identity, r) in trained for _, task in waiting for c, r in task.members)
 
 
 @contextlib.contextmanager
@@ -149,8 +171,11 @@ def ended_if_lost(folder: Path, tasks: Sequence[Task]) -> Iterator[None]:
     over, lost = threading.Event(), threading.Event()
 
     def watch() -> None:
+        seen = time.monotonic()
         while not over.wait(_LOOK_SECONDS):
-            if only_lost_tasks(folder, tasks):
+            if not only_lost_tasks(folder, tasks):
+                seen = time.monotonic()
+            elif time.monotonic() - seen > LOST_SECONDS:
                 lost.set()
                 os.kill(os.getpid(), signal.SIGTERM)
                 return

@@ -197,9 +197,12 @@ def _context() -> Any:
     """
     tasks = Path("/proc/self/task")
     is_single = tasks.is_dir() and len(list(tasks.iterdir())) == 1
-    return multiprocessing.get_context(
-        "fork" if is_single and not torch.cuda.is_available() else "spawn"
-    )
+    method = "fork" if is_single and not torch.cuda.is_available() else "spawn"
+    known = (None, *multiprocessing.get_all_start_methods())
+    if multiprocessing.get_start_method(allow_none=True) not in known:
+        # A new interpreter takes over the default, and does not know that of joblib's processes.
+        multiprocessing.set_start_method(method, force=True)
+    return multiprocessing.get_context(method)
 
 
 class _Process:
