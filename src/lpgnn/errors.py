@@ -94,7 +94,7 @@ def exit_code(work: Callable[[], int]) -> int:
         if isinstance(end.__cause__, InputError):
             return _refuse(end.__cause__)
         if isinstance(end.__cause__, BrokenPipeError):
-            _leave_closed_pipe()
+            _leave_standard_output()
         elif end.__cause__ is not None:
             _say(f"error: {end.__cause__}")
         return end.code
@@ -105,13 +105,14 @@ def exit_code(work: Callable[[], int]) -> int:
         _say(f"ended by {signal.Signals(request.number).name}; {_RESUME}")
         return _ENDED_BY_SIGNAL + request.number
     except BrokenPipeError:
-        _leave_closed_pipe()
+        _leave_standard_output()  # the reader has gone, as `| head` does
         return 0
-
-
-def _leave_closed_pipe() -> None:
-    """The reader has gone, as `| head` does.  Nothing may be written there at exit either."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError as error:
+        if not _standard_output_fails():
+            raise
+        _leave_standard_output()
+        _say(f"error: standard output: cannot be written ({error.strerror or error})")
+        return 1
 
 
 @contextlib.contextmanager
@@ -138,6 +139,20 @@ def terminable() -> Iterator[None]:
 def full_errors() -> bool:
     """Whether the user wants to see stack traces."""
     return os.environ.get(FULL_ERROR) == "1" and SHORT_ERROR not in os.environ
+
+
+def _standard_output_fails() -> bool:
+    """Whether even one more line cannot be written: an error of a stream does not name it."""
+    try:
+        print(flush=True)
+    except OSError:
+        return True
+    return False
+
+
+def _leave_standard_output() -> None:
+    """Send what is left of it to nowhere, so that nothing is written there at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _refuse(error: InputError) -> int:
