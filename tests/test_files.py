@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lpgnn.files import remove_temporary_files
+from lpgnn.files import lock, remove_temporary_files
 from lpgnn.rows import write_atomically
 
 
@@ -77,3 +77,12 @@ def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
         (tmp_path / name).write_text("x")
     remove_temporary_files(tmp_path / "a.csv")
     assert sorted(p.name for p in tmp_path.iterdir()) == [".b.csv.12345678.tmp", "a.csv"]
+
+
+def test_a_lock_is_held_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o777)
+    try:
+        with lock(tmp_path / "x.lock", "nobody"):
+            pass
+    finally:
+        os.umask(before)

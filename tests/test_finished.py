@@ -21,7 +21,8 @@ LOADED = """
 import sys
 from lpgnn.run import main
 code = main(sys.argv[1:])
-print("LOADED", code, *sorted({"torch", "numba", "pandas"} & set(sys.modules)))
+heavy = {"torch", "numba", "pandas", *({"numpy"} if "repeats=1" in sys.argv else ())}
+print("LOADED", code, *sorted(heavy & set(sys.modules)))
 """
 
 
@@ -124,10 +125,13 @@ def test_a_table_that_changes_while_runs_train_is_not_taken_for_the_old_one(tmp_
 
 NESTED = "[" * 100_000
 ODD = '[{"computation": {"identity": [], "dataset": "sbm"}, "label": "", "plan": ""}]'
+UNDIGESTED = f'{{"known": {ODD}, "digest": ""}}'
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '[{"label": 1}]', "[1, 2]", "\0", NESTED, ODD], ids=range(8)
+    "content",
+    ["", "{", "[]", '[{"label": 1}]', "[1, 2]", "\0", NESTED, ODD, UNDIGESTED],
+    ids=range(9),
 )
 def test_a_damaged_file_is_as_good_as_none(finished: Path, content: str) -> None:
     assert main([*RUN, f"results_dir={finished}"]) == 0
@@ -139,16 +143,55 @@ def test_a_damaged_file_is_as_good_as_none(finished: Path, content: str) -> None
     assert tell_finished([settings]) == 0
 
 
-def test_a_wrong_identity_in_it_finds_no_rows(finished: Path) -> None:
+@pytest.mark.parametrize("field", ["identity", "dataset", "has_truth", "label", "plan"])
+def test_any_change_in_it_is_noticed(finished: Path, field: str) -> None:
     for path in kept(finished):
         path.unlink()
     assert main([*RUN, f"results_dir={finished}"]) == 0
-    for path in kept(finished):
-        content = json.loads(path.read_text())
-        content[0]["computation"]["identity"] = "0123456789ab"
-        path.write_text(json.dumps(content))
+    assert tell_finished([composed(finished)]) == 0
+    (path,) = kept(finished)
+    content = json.loads(path.read_text())
+    (known,) = content["known"]
+    part = known if field in known else known["computation"]
+    part[field] = f"{part[field]}x" if isinstance(part[field], str) else not part[field]
+    path.write_text(json.dumps(content))
     assert tell_finished([composed(finished)]) is None
     assert main([*RUN, f"results_dir={finished}"]) == 0
+
+
+@pytest.mark.parametrize("setting", ["device=banana", "device=cuda:x", "kernels=banana"])
+def test_bad_input_is_refused_whatever_is_finished(
+    finished: Path, setting: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*RUN, f"results_dir={finished}"]) == 0
+    capsys.readouterr()
+    assert main([*RUN, f"results_dir={finished}", setting]) == 2
+    heard = capsys.readouterr()
+    assert heard.out == ""
+    assert heard.err.startswith(f"error: {setting}: must be ")
+
+
+@pytest.mark.parametrize("grid", [(), ("-m", "x_eps=0.5,1")], ids=["run", "grid"])
+def test_a_reader_that_goes_hears_no_more(finished: Path, grid: tuple[str, ...]) -> None:
+    """Unbuffered, so that the pipe breaks in the middle of the answer."""
+    words = [*grid, *RUN, f"results_dir={finished}"]
+    assert main(words) == 0
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "lpgnn.run", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.communicate(timeout=60)[1] == b""
+    assert process.returncode == 0
+
+
+def test_one_repeat_is_told_without_numpy(tmp_path: Path) -> None:
+    words = [*RUN, "repeats=1", f"results_dir={tmp_path}"]
+    assert main(words) == 0
+    *_, last = in_a_new_process(*words)
+    assert last.split() == ["LOADED", "0"]
 
 
 def test_components_and_graphs_of_the_users_own_are_not_kept(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import (
+    GRID,
     PLUG_IN,
     Command,
     Ended,
@@ -90,6 +91,10 @@ def _faults(
 ) -> Iterator[tuple[str, str, Run]]:
     for fault, damage in DAMAGE.items():
         yield "a damaged file of rows", fault, partial(_damaged_rows, damage, table, expected)
+    bits = "one bit of a table flipped, 120 times"
+    yield "a damaged file of rows", bits, partial(_flipped_tables, table)
+    end = "a shard whose last line has no end, of a writer that was killed"
+    yield "a damaged file of rows", end, partial(_unterminated, expected)
     for fault in FAULTS:
         yield "a run that misbehaves", fault, partial(_misbehaving, fault)
     yield from (("another plug-in", fault, run) for fault, run in PLUG_INS.items())
@@ -151,6 +156,7 @@ DAMAGE: dict[str, Callable[[Lines], Lines]] = {
     "an empty file": lambda x: [],
     "a binary file": lambda x: [bytes(range(256)) * 50],
     "a web page": lambda x: [b"<!DOCTYPE html>\n<html>404</html>\n"],
+    "a table of before checksums": lambda x: [line.rpartition(b",")[0] + b"\n" for line in x],
     "a line of a million characters": lambda x: [*x, b"x" * 1_000_000 + b"\n"],
 }
 
@@ -167,6 +173,33 @@ def _damaged_rows(
     message = next(iter(ended.lines), "nothing to say")
     is_right = ended.code == 0 and len(ended.lines) <= 1 and science(folder) == expected
     return f"{message}; {again} of 6 runs computed again, all rows as before", is_right
+
+
+def _flipped_tables(table: Lines, folder: Path) -> tuple[str, bool]:
+    path = folder / "rows" / "sbm.csv"
+    path.parent.mkdir()
+    content, choose = b"".join(table), random.Random(0)
+    path.write_bytes(content)
+    whole = {(row["id"], row["repeat"]): row for row in RowStore(folder).read("sbm")}
+    noticed = changed = 0
+    for _ in range(120):
+        flipped = bytearray(content)
+        flipped[choose.randrange(len(content))] ^= 1 << choose.randrange(8)
+        path.write_bytes(flipped)
+        rows = RowStore(folder).read("sbm")
+        changed += any(whole.get((row["id"], row["repeat"])) != row for row in rows)
+        noticed += len(rows) < len(whole)
+    return f"{noticed} noticed, {changed} read as other rows", (noticed, changed) == (120, 0)
+
+
+def _unterminated(expected: list[str], folder: Path) -> tuple[str, bool]:
+    sweep(folder)
+    (shard,) = (folder / "local" / "shards").glob("*.csv")
+    shard.write_bytes(shard.read_bytes()[:-20])
+    ended = sweep(folder)
+    message = next(iter(ended.lines), "nothing to say")
+    is_right = ended.code == 0 and len(ended.lines) == 1 and science(folder) == expected
+    return f"{message}; the run computed again, all rows as before", is_right
 
 
 # Plug-ins: the two innocent configurations must have their rows, and the guilty one is named.
@@ -262,10 +295,20 @@ def _results_dir(
     return f"exit code {ended.code}; {_errors(ended)}", is_right
 
 
-def _two_at_once(expected: list[str], folder: Path) -> tuple[str, bool]:
-    both = [start_sweep(folder, workers=1) for _ in range(2)]
-    codes = [process.wait(600).code for process in both]
-    return f"exit codes {codes}, all rows once", codes == [0, 0] and science(folder) == expected
+def _several_at_once(
+    count: int, kill_one: bool, expected: list[str], folder: Path
+) -> tuple[str, bool]:
+    """Identical sweeps: every row is computed once, also what a killed one was computing."""
+    alike = [start_sweep(folder, workers=1) for _ in range(count)]
+    if kill_one:
+        while alike[0].is_running() and not list(folder.glob("local/sweeps/*/*.work")):
+            time.sleep(0.005)
+        alike[0].kill()
+    codes = [process.wait(600).code for process in alike]
+    shards = (folder / "local" / "shards").glob("*.csv")
+    rows = sum(len(path.read_bytes().splitlines()) - 1 for path in shards)
+    is_right = codes[kill_one:] == [0] * (count - kill_one) and science(folder) == expected
+    return f"exit codes {codes}, {rows} rows computed, all there", is_right and rows == 6
 
 
 def _compacting_meanwhile(expected: list[str], folder: Path) -> tuple[str, bool]:
@@ -344,7 +387,9 @@ STORAGE: dict[str, Callable[[list[str], Path], tuple[str, bool]]] = {
     "results_dir is a link to nowhere below a file": partial(
         _results_dir, lambda path: path.symlink_to("/dev/null/results")
     ),
-    "two sweeps at once on one folder": _two_at_once,
+    "two identical sweeps at once on one folder": partial(_several_at_once, 2, False),
+    "four identical sweeps at once on one folder": partial(_several_at_once, 4, False),
+    "one of four identical sweeps killed": partial(_several_at_once, 4, True),
     "compactions while a sweep writes": _compacting_meanwhile,
     "a clock a year ahead": partial(_clock, 3.15e7),
     "a clock a year behind": partial(_clock, -3.15e7),
@@ -563,19 +608,38 @@ def _ended_at_start(
     return f"{text}{len(orphans)} processes left after 2 s", is_right
 
 
+def _closed_stdout(grid: tuple[str, ...], folder: Path) -> tuple[str, bool]:
+    """As `| head` does, when everything is finished and only told."""
+
+    def close() -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(writer, 1)
+        sys.stdout = os.fdopen(1, "w", buffering=1)  # line by line, so that it breaks inside
+
+    first = sweep(folder, grid=grid)
+    ended = sweep(folder, grid=grid, before=close)
+    is_right = (first.code, ended.code, ended.text) == (0, 0, "")
+    return f"exit code {ended.code}; {ended.text.strip() or 'nothing said'}", is_right
+
+
 ENDS: dict[str, Run] = {
-    f"{name} while {what}": partial(_ended_at_start, number, code, spawned, moment)
-    for name, number, code in (
-        ("Ctrl-C", signal.SIGINT, 130),
-        ("SIGTERM", signal.SIGTERM, 143),
-        ("SIGHUP", signal.SIGHUP, 129),
-        ("kill -9 of the parent", signal.SIGKILL, -signal.SIGKILL),
-    )
-    for what, spawned, moment in (
-        ("new interpreters start", True, 0.0),
-        ("new interpreters import", True, 0.5),
-        ("forked workers start", False, 0.0),
-    )
+    "stdout closed, a finished run": partial(_closed_stdout, ("repeats=2", "max_epochs=3")),
+    "stdout closed, a finished grid": partial(_closed_stdout, GRID),
+    **{
+        f"{name} while {what}": partial(_ended_at_start, number, code, spawned, moment)
+        for name, number, code in (
+            ("Ctrl-C", signal.SIGINT, 130),
+            ("SIGTERM", signal.SIGTERM, 143),
+            ("SIGHUP", signal.SIGHUP, 129),
+            ("kill -9 of the parent", signal.SIGKILL, -signal.SIGKILL),
+        )
+        for what, spawned, moment in (
+            ("new interpreters start", True, 0.0),
+            ("new interpreters import", True, 0.5),
+            ("forked workers start", False, 0.0),
+        )
+    },
 }
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from lpgnn.config import Configuration, Settings
 from lpgnn.data import BlockModel
-from lpgnn.rows import RowStore, missing_repeats, summarise
-from lpgnn.rows.reading import csv_line
+from lpgnn.rows import Requirements, RowStore, summarise
+from lpgnn.rows.reading import csv_line, table_content
 from lpgnn.rows.schema import COLUMNS, as_cells
 from lpgnn.sweeps import CostModel, outdated_rows, plan_tasks
 
@@ -91,11 +91,8 @@ def _before() -> dict[int, dict[str, str]]:
 def _fill(folder: Path, size: int) -> None:
     path = folder / "rows" / "sbm.csv"
     path.parent.mkdir(parents=True)
-    with path.open("w") as file:
-        file.write(csv_line(COLUMNS) + "\n")
-        for number in range(size // REPEATS):
-            for row in _rows(_configuration(number)):
-                file.write(csv_line(as_cells(row, COLUMNS)) + "\n")
+    rows = (row for number in range(size // REPEATS) for row in _rows(_configuration(number)))
+    path.write_bytes(table_content(COLUMNS, (csv_line(as_cells(row, COLUMNS)) for row in rows)))
 
 
 def _append(folder: Path) -> float:
@@ -119,7 +116,7 @@ def _plan(folder: Path) -> None:
     known = sum(1 for _ in store.entries("sbm")) // REPEATS
     first = max(0, known - PLANNED // 2)
     wanted = [_configuration(number) for number in range(first, first + PLANNED)]
-    work = [(one, missing_repeats(one.computation, REPEATS, store)) for one in wanted]
+    work = [(one, Requirements().missing(one.computation, range(REPEATS), store)) for one in wanted]
     outdated_rows(work, store)
     costs = CostModel(store.stream("sbm"))
     tasks = plan_tasks(work, costs, 2)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
@@ -156,13 +157,12 @@ class Settings:
             raise InputError("force", self.force, "must be true, false or engine")
         if not isinstance(self.dry_run, bool):
             raise InputError("dry_run", self.dry_run, "must be true or false")
-        for name, allowed in (
-            ("device", "must be auto, cpu, cuda or cuda:N"),
-            ("data_dir", "must be a folder"),
-            ("results_dir", "must be a folder"),
-        ):
+        # Whether there is such a device is a question to the machine that computes.
+        if not re.fullmatch(r"auto|(cpu|cuda)(:[0-9]+)?", str(self.device)):
+            raise InputError("device", self.device, "must be auto, cpu, cuda or cuda:N")
+        for name in ("data_dir", "results_dir"):
             if not isinstance(getattr(self, name), str | Path) or not str(getattr(self, name)):
-                raise InputError(name, getattr(self, name), allowed)
+                raise InputError(name, getattr(self, name), "must be a folder")
         for name in ("reports", "labels"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str | Path) and str(value)):

@@ -93,7 +93,9 @@ def exit_code(work: Callable[[], int]) -> int:
     except Ended as end:
         if isinstance(end.__cause__, InputError):
             return _refuse(end.__cause__)
-        if end.__cause__ is not None:
+        if isinstance(end.__cause__, BrokenPipeError):
+            _leave_standard_output()
+        elif end.__cause__ is not None:
             _say(f"error: {end.__cause__}")
         return end.code
     except KeyboardInterrupt:

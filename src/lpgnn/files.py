@@ -1,5 +1,7 @@
 """Files that are written whole or not at all, that others may share, and locks that say they wait.
 
+Files that belong to a process have its name in theirs, so that others see whether it lives.
+
 A file's mode follows umask.  Inside a folder that its group or everybody may write to, it also
 follows the folder: who shares a folder shares what is in it.
 """
@@ -8,7 +10,9 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import secrets
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -101,20 +105,45 @@ def share(descriptor: int, folder: Path) -> None:
             os.fchmod(descriptor, mode)
 
 
+def process_name() -> str:
+    """This process, for names of files: its machine and its number."""
+    return f"{_host()}-{os.getpid()}"
+
+
+def is_running(process: str) -> bool | None:
+    """Whether the process of this name lives; None if that cannot be seen from here."""
+    host, _, number = process.rpartition("-")
+    if host != _host() or not os.path.exists("/proc/self/stat"):
+        return None
+    try:
+        status = Path(f"/proc/{number}/stat").read_bytes()
+    except OSError:
+        return False
+    # After the name, which may contain anything.  A zombie has died, though nobody has noticed.
+    return status.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+
+
+def _host() -> str:
+    return re.sub("[^A-Za-z0-9]+", "-", socket.gethostname())[:40]
+
+
 @contextlib.contextmanager
-def lock(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file.  While another process holds it, report ``waiting for <what>``."""
+def lock(path: Path, what: str, *, patience: float = 0.0) -> Iterator[None]:
+    """Hold a lock file.  While another process holds it, report ``waiting for <what>``.
+
+    patience: seconds to wait before it is reported
+    """
     from filelock import FileLock, Timeout
 
     umask = os.umask(0)
     os.umask(umask)
-    mode = 0o666 & ~umask
+    mode = 0o666 & ~umask | 0o600  # its owner must get in, whatever umask a plug-in has left
     wanted = path.parent.stat().st_mode
     for writable, access in _SHARED:
         mode |= access if wanted & writable else 0
     held = FileLock(path, mode=mode)
     try:
-        held.acquire(timeout=0)
+        held.acquire(timeout=patience, poll_interval=0.01)
     except Timeout:
         _logger.warning("waiting for %s (%s)", what, path)
         held.acquire()

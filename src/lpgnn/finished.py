@@ -15,12 +15,12 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lpgnn.config import SELECTIONS, Settings
 from lpgnn.files import make_folder, write_atomically
@@ -28,6 +28,7 @@ from lpgnn.hyperparameters import TUNED_FILE, conf_dir
 from lpgnn.rows import (
     UNEVALUATED,
     Computation,
+    Requirements,
     Row,
     RowStore,
     Summary,
@@ -35,7 +36,6 @@ from lpgnn.rows import (
     describe_engines,
     engines_of,
     metric_sources,
-    missing_repeats,
     summarise,
 )
 
@@ -84,10 +84,10 @@ def tell_finished(settings: Sequence[Settings]) -> int | None:
         return None
     store = RowStore(first.results_path)
     check_metrics(first.metrics)
-    sources = metric_sources(first.metrics)
+    required = requirements(first)
     wanted = list(most_repeats(zip(known, settings, strict=True)).values())
     for one, asked in wanted:
-        if missing_in(store, one.computation, asked, sources):
+        if required.missing(one.computation, range(asked.repeats), store):
             return None
     if len(wanted) == 1:
         ((one, asked),) = wanted
@@ -106,26 +106,10 @@ def differing(settings: Sequence[Settings]) -> tuple[str, list[str]] | None:
     return None
 
 
-def missing_in(
-    store: RowStore,
-    computation: Computation,
-    asked: Settings,
-    sources: Mapping[str, str],
-    engine: str | None = None,
-) -> tuple[int, ...]:
-    """The repeats that settings ask for and the store does not hold.
-
-    sources: of the metrics; engine: whose rows alone count, None for all
-    """
-    return missing_repeats(
-        computation,
-        asked.repeats,
-        store,
-        metric=asked.metric,
-        sources=sources,
-        save=asked.outputs,
-        force=asked.force is True,
-        engine=engine,
+def requirements(asked: Settings, engine: str | None = None) -> Requirements:
+    """What rows must have for settings.  engine: whose rows alone count, None for all"""
+    return Requirements(
+        asked.metric, metric_sources(asked.metrics), asked.outputs, asked.force is True, engine
     )
 
 
@@ -203,7 +187,8 @@ def keep_resolved(
             if other != path.parent:  # of other sources
                 shutil.rmtree(other, ignore_errors=True)
         make_folder(path.parent, settings[0].results_path)
-        write_atomically(path, json.dumps([asdict(known) for _, known in runs]))
+        known = [asdict(one) for _, one in runs]
+        write_atomically(path, json.dumps({"known": known, "digest": _digest(known)}))
 
 
 def _is_decided(configuration: "Configuration") -> bool:
@@ -216,17 +201,22 @@ def _is_decided(configuration: "Configuration") -> bool:
 def _load(settings: Sequence[Settings]) -> list[Known] | None:
     """What was kept of the settings; None if there is nothing, or nothing that can be read."""
     path = resolved_path(settings)
+    if path is None:
+        return None
     try:
-        found = [] if path is None else json.loads(path.read_text(encoding="utf-8"))
-        known = [
-            Known(Computation(**one["computation"]), one["label"], one["plan"]) for one in found
-        ]
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["digest"] != _digest(content["known"]):
+            return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    texts = [(*asdict(one.computation).values(), one.label, one.plan) for one in known]
-    if not all(isinstance(text, str | bool) for line in texts for text in line):
-        return None
-    return known if len(known) == len(settings) else None
+    return [
+        Known(Computation(**one["computation"]), one["label"], one["plan"])
+        for one in content["known"]
+    ]
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def resolved_path(settings: Sequence[Settings]) -> Path | None:
@@ -241,8 +231,8 @@ def resolved_path(settings: Sequence[Settings]) -> Path | None:
         sources = _sources()
     except (TypeError, OSError):  # a component or a graph, not its name; or a source is unreadable
         return None
-    digest = hashlib.sha256(content.encode()).hexdigest()[:24]
-    return first.results_path / "local" / "resolved" / sources / f"{digest}.json"
+    name = hashlib.sha256(content.encode()).hexdigest()[:24]
+    return first.results_path / "local" / "resolved" / sources / f"{name}.json"
 
 
 def _content(path: Path) -> str:

@@ -36,6 +36,8 @@ def compute(config: Any) -> None:
         raise Ended(2) from error  # Hydra would print lines of its own
     except (RunError, StorageError) as error:
         raise Ended(1) from error
+    except BrokenPipeError as error:
+        raise Ended(0) from error
 
 
 def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | None) -> None:

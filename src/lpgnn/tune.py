@@ -23,7 +23,7 @@ from lpgnn.composition import Point, expand
 from lpgnn.config import Settings, facts_of
 from lpgnn.errors import InputError, exit_code
 from lpgnn.hyperparameters import TUNED_FILE, load_table
-from lpgnn.rows import Row, RowStore, missing_repeats, write_atomically
+from lpgnn.rows import Requirements, Row, RowStore, write_atomically
 from lpgnn.sweeps import (
     CostModel,
     Execution,
@@ -163,7 +163,7 @@ def choose(
     work = {
         configuration.identity: (
             configuration,
-            missing_repeats(configuration.computation, one.settings.repeats, store),
+            Requirements().missing(configuration.computation, range(one.settings.repeats), store),
         )
         for group in candidates.values()
         for one in group

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lpgnn.rows import COLUMNS, RowStore
-from lpgnn.rows.reading import csv_line
+from lpgnn.rows.reading import csv_line, table_content
 from lpgnn.rows.schema import as_cells
 
 OPTIONS = '{"filter.steps": 16, "learner.walk": "lazy"}'
@@ -35,13 +35,13 @@ def make_row(identity: str, repeat: int, acc: float = 81.25, **changes: Any) -> 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """The text of a published file."""
-    lines = [csv_line(COLUMNS), *(csv_line(as_cells(row, COLUMNS)) for row in rows)]
-    return "".join(f"{line}\n" for line in lines)
+    lines = (csv_line(as_cells(row, COLUMNS)) for row in rows)
+    return table_content(COLUMNS, lines).decode()
 
 
 def timeless(text: str) -> str:
-    """The text of a file without the times at which its rows were written."""
-    return re.sub(r",[0-9]{19},(true|false)$", r",,\1", text, flags=re.MULTILINE)
+    """The text of a file without the times at which its rows were written, and checksums."""
+    return re.sub(r",[0-9]*,(true|false),[0-9a-f]{8}$", r",,\1", text, flags=re.MULTILINE)
 
 
 def publish(results_dir: Path, content: str | bytes, dataset: str = "sbm") -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lpgnn.rows import COLUMNS, PROVENANCE, UNEVALUATED, format_value, package_version
-from lpgnn.rows.reading import Level, RowFile, Signature, csv_line
+from lpgnn.rows.reading import Level, RowFile, Signature, csv_line, table_content
 from lpgnn.rows.schema import RowValidator, as_cells, column_type, order_columns, split_line
 from rows.rows import make_row
 
@@ -186,8 +186,10 @@ def test_lines_that_share_settings_are_the_rows_of_csv(path: Path) -> None:
     file.read(Signature.of(path))
     with path.open(newline="", encoding="utf-8") as content:
         expected = [dict.fromkeys(COLUMNS, "") | row for row in csv.DictReader(content)]
+    lines = [line.rpartition(",") for line in path.read_text().splitlines()[1:]]
+    assert [row.pop("check") for row in expected] == [check for _, _, check in lines]
     assert [entry.row() for entry in file.entries] == expected
-    assert [entry.line for entry in file.entries] == path.read_text().splitlines()[1:]
+    assert [entry.line for entry in file.entries] == [text for text, _, _ in lines]
     texts = {id(entry.settings) for entry in file.entries}
     assert len(texts) < len(file.entries) / 5
 
@@ -195,7 +197,8 @@ def test_lines_that_share_settings_are_the_rows_of_csv(path: Path) -> None:
 def test_settings_are_found_by_their_place_not_by_their_text(tmp_path: Path) -> None:
     path = tmp_path / "sbm.csv"
     lines = ["a,7,7,ok,81.5", "a,8,7,ok,82", 'b,7,"7",ok,83']
-    path.write_text("\n".join(["id,repeat,dataset,status,paper/test/acc", *lines]) + "\n")
+    columns = ("id", "repeat", "dataset", "status", "paper/test/acc")
+    path.write_bytes(table_content(columns, lines))
     file = RowFile(path, Level.PUBLISHED)
     file.read(Signature.of(path))
     assert file.bad == {}

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from lpgnn.errors import InputError, StorageError
+from lpgnn.files import is_running, process_name
 from lpgnn.rows import COLUMNS, RowStore, SweepRecord
 from lpgnn.rows import store as store_module
 from lpgnn.rows.layout import Layout
-from lpgnn.rows.reading import Level, RowFile, Signature
+from lpgnn.rows.reading import Level, RowFile, Signature, table_content
 from rows.rows import (
     append_in_child,
     in_child,
@@ -159,8 +160,9 @@ def test_who_may_write_to_a_folder_may_use_what_is_in_it(tmp_path: Path) -> None
         os.umask(before)
     found = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "local").rglob("*")}
     found[tmp_path / "local"] = stat.S_IMODE((tmp_path / "local").stat().st_mode)
-    # Three folders, a lock, a compacted file and a shard; a sweep's record in two folders.
-    assert len(found) == 6 + 3
+    # Three folders, a lock, a compacted file and a shard; a sweep's record in two folders,
+    # and the mark of its process.
+    assert len(found) == 6 + 4
     assert {mode for path, mode in found.items() if path.is_dir()} == {0o2770}
     assert {mode for path, mode in found.items() if path.is_file()} == {0o660}
 
@@ -179,7 +181,8 @@ def test_a_process_has_one_shard_for_each_dataset_and_set_of_columns(tmp_path: P
 
 
 def test_rows_have_every_column_of_the_schema(tmp_path: Path) -> None:
-    publish(tmp_path, "id,repeat,status,paper/test/acc,mine\na,0,ok,50.5,x\n")
+    columns = ("id", "repeat", "status", "paper/test/acc", "mine")
+    publish(tmp_path, table_content(columns, ["a,0,ok,50.5,x"]))
     (row,) = RowStore(tmp_path).read("sbm")
     assert row["paper/test/acc"] == "50.5"
     assert row["mine"] == "x"
@@ -430,29 +433,75 @@ def test_a_torn_end_costs_only_its_line(tmp_path: Path, caplog: pytest.LogCaptur
     ends = [len(whole) - 1, len(whole) - 5, len(whole) - 100, whole.rindex(b"\n", 0, -1) + 2]
     for number, end in enumerate(ends):
         folder = tmp_path / str(number)
-        torn = folder / "local" / "shards" / shard.name
+        torn = folder / "local" / "shards" / f"sbm.{process_name()}-{number:08x}.csv"
         torn.parent.mkdir(parents=True)
         torn.write_bytes(whole[:end])
         found = keys(RowStore(folder).read("sbm"))
         assert found == ([("a", 0), ("a", 1)] if number == 0 else [("a", 0)])
-        assert caplog.records == []  # it may be on its way
         os.utime(torn, (1e9, 1e9))
         RowStore(folder).read("sbm")
-        assert len(caplog.records) == (0 if number == 0 else 1)
-        caplog.clear()
+        assert caplog.records == []  # it may be on its way: we live
         with torn.open("ab") as file:  # and now the rest of it
             file.write(whole[end:])
         assert len(RowStore(folder).read("sbm")) == 2
+
+
+@pytest.mark.parametrize("age", [0, 1000])
+def test_a_torn_end_whose_writer_has_died_is_reported_at_once(
+    age: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    append_in_child(tmp_path, [make_row("a", 0), make_row("a", 1)])
+    (shard,) = shards(tmp_path)
+    shard.write_bytes(shard.read_bytes()[:-5])
+    os.utime(shard, (time.time() - age,) * 2)
+    for _ in range(2):
+        assert keys(RowStore(tmp_path).read("sbm")) == [("a", 0)]
+    (record,) = caplog.records
+    assert f"{shard}: 1 line is not used (line 3: checksum" in record.getMessage()
+    (done,) = RowStore(tmp_path).compact()
+    assert (done.total, done.set_aside) == (1, 1)
+
+
+def test_a_torn_end_is_reported_when_its_writer_dies(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    append_in_child(tmp_path, [make_row("a", 0)])
+    (shard,) = shards(tmp_path)
+    child = in_child(lambda: time.sleep(60))
+    owned = shard.with_name(f"sbm.{process_name().rpartition('-')[0]}-{child}-00000000.csv")
+    shard.rename(owned)
+    owned.write_bytes(owned.read_bytes()[:-5])
+    assert RowStore(tmp_path).read("sbm") == []
+    assert caplog.records == []
+    os.kill(child, signal.SIGKILL)
+    while is_running(f"{process_name().rpartition('-')[0]}-{child}"):
+        time.sleep(0.01)  # a zombie does not run, either
+    assert RowStore(tmp_path).read("sbm") == []
+    assert len(caplog.records) == 1
+    os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize(("age", "warnings"), [(0, 0), (1000, 1)])
+def test_a_torn_end_from_another_machine_is_reported_after_a_while(
+    age: int, warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    append_in_child(tmp_path, [make_row("a", 0)])
+    (shard,) = shards(tmp_path)
+    remote = shard.rename(shard.with_name("sbm.another-machine-1-00000000.csv"))
+    remote.write_bytes(remote.read_bytes()[:-5])
+    os.utime(remote, (time.time() - age,) * 2)
+    assert RowStore(tmp_path).read("sbm") == []
+    assert len(caplog.records) == warnings
 
 
 def test_the_rest_of_a_torn_line_is_not_taken_for_a_line(tmp_path: Path) -> None:
     """A reader at the end of a shard may get half a line, and the other half at its next try."""
     append_in_child(tmp_path, [make_row("a", 0), make_row("a", 1)])
     (shard,) = shards(tmp_path)
+    shard = shard.rename(shard.with_name(f"sbm.{process_name()}-00000000.csv"))  # we live
     header, first, second = shard.read_bytes().splitlines(keepends=True)
     file = RowFile(shard, Level.SHARD)
-    file.signature = Signature.of(shard)  # written just now
-    file.signature = Signature.of(shard)  # written just now
+    file.signature = Signature.of(shard)
     file._read_lines([header, first[:50], first[50:], second])
     assert (file.entries, file.bad) == ([], {})
     assert [entry.repeat for entry in file.read(Signature.of(shard))] == [0, 1]

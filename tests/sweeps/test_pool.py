@@ -2,6 +2,7 @@ import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,15 @@ from lpgnn.errors import InputError, RunError, StorageError
 from lpgnn.learners import Drop
 from lpgnn.privacy import MultiBit
 from lpgnn.propagation import KProp
-from lpgnn.rows import DEFAULT_METRICS, RowStore, metric_sources, missing_repeats
+from lpgnn.rows import (
+    DEFAULT_METRICS,
+    Requirements,
+    RowStore,
+    SweepRecord,
+    Wanted,
+    at_work,
+    metric_sources,
+)
 from lpgnn.sweeps import (
     CostModel,
     Execution,
@@ -25,7 +34,7 @@ from lpgnn.sweeps import (
     run_tasks,
 )
 from lpgnn.sweeps.tasks import LEAST_LIMIT, LIMIT_FACTOR
-from rows.rows import make_row
+from rows.rows import in_child, make_row
 from small_run import Treacherous, small, stored_science
 
 
@@ -441,8 +450,8 @@ def test_a_failing_metric_costs_its_cell_and_not_the_row(workers: int, tmp_path:
     assert [row["status"] for row in rows] == ["ok", "ok"]
     assert all(row["paper/test/acc"] for row in rows)
     assert not any(row.get("paper/test/mine") for row in rows)
-    found = missing_repeats(
-        tasks[0].configuration.computation, 2, RowStore(tmp_path), sources=metric_sources(metrics)
+    found = Requirements(sources=metric_sources(metrics)).missing(
+        tasks[0].configuration.computation, range(2), RowStore(tmp_path)
     )
     assert found == (0, 1)  # once the metric is repaired, they are computed again
 
@@ -460,3 +469,90 @@ def test_real_workers_give_the_same_rows_even_if_one_dies(tmp_path: Path) -> Non
     rows = stored_science(quiet, "small_run.dies_once")
     assert len(rows) == 6
     assert stored_science(tmp_path, "small_run.dies_once") == rows
+
+
+def start_sweep(folder: Path, tasks: list[Task], *, workers: int) -> int:
+    """A sweep in a process of its own; returns its number."""
+
+    def work() -> None:
+        wanted = [Wanted(c.identity, c.dataset.name, "", r, 1.0) for t in tasks for c, r in t.parts]
+        record = SweepRecord.start(folder, wanted)
+        execution = Execution(folder, folder, "cpu", "torch", workers, record=record.folder)
+        with record.alive(beats=False):
+            assert run_tasks(tasks, execution, costs=CostModel(), show_progress=False) == []
+        record.finish(failed=False)
+
+    return in_child(work)
+
+
+def written_rows(folder: Path) -> list[str]:
+    """Every row in every shard, twice if it was computed twice."""
+    shards = (folder / "local" / "shards").glob("*.csv")
+    return sorted(
+        ",".join(line.split(",")[:2])
+        for path in shards
+        for line in path.read_text().split("\n")[1:-1]
+    )
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_sweeps_at_once_share_their_work(workers: int, tmp_path: Path) -> None:
+    tasks = [Task(((small(seed=seed, max_epochs=20), (0, 1)),)) for seed in range(4)]
+    sweeps = [start_sweep(tmp_path, tasks, workers=workers) for _ in range(4)]
+    assert [os.waitpid(pid, 0)[1] for pid in sweeps] == [0, 0, 0, 0]
+    expected = sorted(f"{c.identity},{repeat}" for task in tasks for c, repeat in task.members)
+    assert written_rows(tmp_path) == expected
+    assert list((tmp_path / "local" / "sweeps").iterdir()) == []
+
+
+def test_what_a_killed_sweep_was_computing_is_taken_over(tmp_path: Path) -> None:
+    configuration = small()
+    runs = [(configuration.identity, 0)]
+    record = SweepRecord.start(tmp_path, [Wanted(configuration.identity, "sbm", "", (0,), 1.0)])
+
+    def hold() -> None:
+        with at_work(record.folder, runs):
+            time.sleep(60)
+
+    holder = in_child(hold)
+    while record.at_work() != runs:
+        time.sleep(0.01)
+    sweep = start_sweep(tmp_path, [Task(((configuration, (0, 1)),))], workers=0)
+    while written_rows(tmp_path) != [f"{configuration.identity},1"]:  # the other run meanwhile
+        assert os.waitpid(sweep, os.WNOHANG) == (0, 0)
+        time.sleep(0.02)
+    time.sleep(1.2)  # it looks twice
+    assert written_rows(tmp_path) == [f"{configuration.identity},1"]
+    os.kill(holder, signal.SIGKILL)  # not waited for: a zombie holds nothing
+    assert os.waitpid(sweep, 0)[1] == 0
+    assert written_rows(tmp_path) == [f"{configuration.identity},{repeat}" for repeat in (0, 1)]
+    os.waitpid(holder, 0)
+
+
+def test_a_mark_that_nobody_touches_holds_nothing(tmp_path: Path) -> None:
+    """The number of a killed process may be another's by now: this one's, which lives."""
+    record = SweepRecord.start(tmp_path, [])
+    with at_work(record.folder, [("a", 0)]):
+        assert record.at_work() == [("a", 0)]
+        (mark,) = record.folder.glob("*.work")
+        os.utime(mark, (time.time() - 100,) * 2)
+        assert record.at_work() == []
+
+
+def test_a_sweep_that_has_just_begun_is_not_taken_for_a_dead_one(tmp_path: Path) -> None:
+    first = SweepRecord.start(tmp_path, [])
+    second = SweepRecord.start(tmp_path, [])
+    assert first.folder.is_dir()
+    assert second.folder.is_dir()
+
+
+def test_forced_runs_are_computed_whoever_has_computed_them(tmp_path: Path) -> None:
+    task = Task(((small(), (0,)),))
+    for force, rows in ((False, 1), (False, 1), (True, 2)):
+        record = SweepRecord.start(tmp_path, [])
+        required = Requirements(force=force)
+        execution = Execution(
+            tmp_path, tmp_path, "cpu", "torch", 0, required=required, record=record.folder
+        )
+        assert run_tasks([task], execution, costs=CostModel(), show_progress=False) == []
+        assert len(written_rows(tmp_path)) == rows

@@ -10,7 +10,7 @@ from lpgnn.kernels import Backend
 from lpgnn.learners import Drop
 from lpgnn.privacy import MultiBit
 from lpgnn.propagation import KProp, PreparedGraph
-from lpgnn.rows import RowStore, missing_repeats
+from lpgnn.rows import Requirements, RowStore
 from lpgnn.sweeps import CostModel, Execution, Task, plan_tasks, run_tasks
 from lpgnn.sweeps.tasks import RUNS_ON_CPU
 from small_run import SMALL_GRAPH, small, stored_science
@@ -26,11 +26,11 @@ def run_all(tasks: list[Task], folder: Path) -> None:
 def test_missing_repeats_are_those_without_a_row(tmp_path: Path) -> None:
     store, configuration = RowStore(tmp_path), small()
     computation = configuration.computation
-    assert missing_repeats(computation, 3, store) == (0, 1, 2)
+    assert Requirements().missing(computation, range(3), store) == (0, 1, 2)
     run_all([Task(((configuration, (1,)),))], tmp_path)
-    assert missing_repeats(computation, 3, store) == (0, 2)
-    assert missing_repeats(computation, 3, store, force=True) == (0, 1, 2)
-    assert missing_repeats(small(seed=1).computation, 2, store) == (0, 1)
+    assert Requirements().missing(computation, range(3), store) == (0, 2)
+    assert Requirements(force=True).missing(computation, range(3), store) == (0, 1, 2)
+    assert Requirements().missing(small(seed=1).computation, range(2), store) == (0, 1)
 
 
 def test_a_row_without_the_metric_or_the_files_is_missing(tmp_path: Path) -> None:
@@ -38,21 +38,21 @@ def test_a_row_without_the_metric_or_the_files_is_missing(tmp_path: Path) -> Non
     computation = configuration.computation
     run_all([Task(((configuration, (0, 1)),))], tmp_path)
     for metric in ("acc", "macro_f1", "balanced_acc"):
-        assert missing_repeats(computation, 2, store, metric=metric) == ()
-    assert missing_repeats(computation, 2, store, metric="mine") == (0, 1)
+        assert Requirements(metric=metric).missing(computation, range(2), store) == ()
+    assert Requirements(metric="mine").missing(computation, range(2), store) == (0, 1)
     (row, _) = store.read("sbm")
     store.append("sbm", [row | {"paper/test/mine": "1", "released/test/mine": "2"}])
-    assert missing_repeats(computation, 2, store, metric="mine") == (1,)
+    assert Requirements(metric="mine").missing(computation, range(2), store) == (1,)
     # As the committed rows are, which are older than these metrics.
     store.append("sbm", [row | {"paper/test/macro_f1": "", "released/test/macro_f1": ""}])
-    assert missing_repeats(computation, 2, store, metric="macro_f1") == (0,)
-    assert missing_repeats(computation, 2, store) == ()
-    assert missing_repeats(computation, 2, store, save=("history",)) == (0, 1)
+    assert Requirements(metric="macro_f1").missing(computation, range(2), store) == (0,)
+    assert Requirements().missing(computation, range(2), store) == ()
+    assert Requirements(save=("history",)).missing(computation, range(2), store) == (0, 1)
     path = store.run_folder(configuration.identity, 1) / "history.csv"
     path.parent.mkdir(parents=True)
     path.touch()
-    assert missing_repeats(computation, 2, store, save=("history",)) == (0,)
-    assert missing_repeats(computation, 2, store, save=("history", "weights")) == (0, 1)
+    assert Requirements(save=("history",)).missing(computation, range(2), store) == (0,)
+    assert Requirements(save=("history", "weights")).missing(computation, range(2), store) == (0, 1)
 
 
 def test_repeats_of_one_configuration_are_cut_into_tasks_without_changing_rows(

@@ -9,7 +9,7 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,15 @@ from lpgnn.files import (
     write_atomically,
 )
 from lpgnn.rows.layout import Layout
-from lpgnn.rows.reading import Entry, Level, RowFile, RowIndex, Signature, csv_line
+from lpgnn.rows.reading import (
+    Entry,
+    Level,
+    RowFile,
+    RowIndex,
+    Signature,
+    csv_line,
+    table_content,
+)
 from lpgnn.rows.schema import as_cells, order_columns
 
 
@@ -38,6 +46,19 @@ class Compacted:
 
     def __str__(self) -> str:
         text = f"{self.dataset}: {self.merged} rows merged into {self.path} ({self.total} rows)"
+        return f"{text}, {self.set_aside} lines set aside" if self.set_aside else text
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A table that has been given checksums."""
+
+    path: Path
+    total: int  # rows in it
+    set_aside: int  # lines that are no valid rows
+
+    def __str__(self) -> str:
+        text = f"{self.path}: checksums for {self.total} rows"
         return f"{text}, {self.set_aside} lines set aside" if self.set_aside else text
 
 
@@ -68,17 +89,14 @@ def compact_dataset(layout: Layout, dataset: str, *, publish: bool) -> Compacted
     sources = [file for file in files if file.path != target and not file.unreadable]
     if not sources:
         return None
-    for file in files:
-        if file.unreadable and file.path == target:  # to replace it would be to lose it
-            raise InputError("results_dir", target, file.unusable)
+    for file in files:  # to replace such a file would be to lose it
+        if file.is_unsealed or (file.unreadable and file.path == target):
+            raise InputError("results_dir", file.path, file.unusable)
         if (file.bad or file.unusable) and not file.unreadable:
             _keep_copy(file.path, layout)
     entries = RowIndex(entry for file in files for entry in file.entries).entries()
     if entries:
-        columns = order_columns(["written", *(name for file in files for name in file.columns)])
-        lines = (_line(entry, columns) for entry in entries)
-        write_atomically(target, "\n".join([csv_line(columns), *lines]) + "\n")
-        sync_folder(Path(os.path.realpath(target)).parent)
+        _write_table(target, entries, (name for file in files for name in file.columns))
     # A writer that had a shard open when it was taken may just have added to it: then all of them
     # stay for the next time.  Removed one by one, the files would give back rows that newer ones,
     # now gone, had replaced: so what is merged is listed first, and no longer counts.
@@ -90,6 +108,30 @@ def compact_dataset(layout: Layout, dataset: str, *, publish: bool) -> Compacted
     merged = RowIndex(entry for file in sources for entry in file.entries)
     set_aside = sum(len(file.bad) for file in files)
     return Compacted(dataset, target, len(merged.entries()), len(entries), set_aside)
+
+
+def seal_dataset(layout: Layout, dataset: str) -> Iterator[Sealed]:
+    """Give the tables of a dataset checksums, taking their valid lines as they are."""
+    for path, level in layout.files(dataset):
+        if level is Level.SHARD:
+            continue
+        remove_temporary_files(path)
+        if not (found := _read(path, level)).is_unsealed and not found.bad:
+            continue
+        file = _read(path, level, vouched=True)
+        if file.unusable:
+            raise InputError("results_dir", path, file.unusable)
+        if file.bad:
+            _keep_copy(path, layout)
+        entries = RowIndex(file.entries).entries()
+        _write_table(path, entries, file.columns)
+        yield Sealed(path, len(entries), len(file.bad))
+
+
+def _write_table(path: Path, entries: Sequence[Entry], columns: Iterable[str]) -> None:
+    ordered = order_columns(["written", *columns])
+    write_atomically(path, table_content(ordered, (_line(entry, ordered) for entry in entries)))
+    sync_folder(Path(os.path.realpath(path)).parent)
 
 
 def _line(entry: Entry, columns: tuple[str, ...]) -> str:
@@ -112,8 +154,8 @@ def _take_shards(layout: Layout, dataset: str) -> None:
             path.rename(layout.merging / path.name)
 
 
-def _read(path: Path, level: Level) -> RowFile:
-    file = RowFile(path, level)
+def _read(path: Path, level: Level, *, vouched: bool = False) -> RowFile:
+    file = RowFile(path, level, vouched=vouched)
     file.read(Signature.of(path))
     return file
 

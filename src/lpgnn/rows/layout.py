@@ -16,11 +16,11 @@ published), so that a row on the move is found once or twice, never missed.
 import os
 import re
 import secrets
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 from lpgnn.errors import InputError
+from lpgnn.files import process_name
 from lpgnn.rows.reading import Level
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
@@ -44,8 +44,7 @@ class Layout:
         return self.local / f"{check_name(dataset)}.csv"
 
     def new_shard(self, dataset: str) -> Path:
-        host = re.sub("[^A-Za-z0-9]+", "-", socket.gethostname())[:40]
-        writer = f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
+        writer = f"{process_name()}-{secrets.token_hex(4)}"
         return self.shards / f"{check_name(dataset)}.{writer}.csv"
 
     def files(self, dataset: str) -> Iterator[tuple[Path, Level]]:

@@ -1,7 +1,7 @@
 """Which runs of a computation are done: they have a row with all that is asked for."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from lpgnn.rows.metrics import recorded_source
 from lpgnn.rows.outputs import output_files
@@ -18,38 +18,37 @@ class Computation:
     has_truth: bool = True  # whether there are clean labels to evaluate with
 
 
-def missing_repeats(
-    computation: Computation,
-    repeats: int,
-    store: RowStore,
-    *,
-    metric: str = "acc",
-    sources: Mapping[str, str] | None = None,
-    save: Sequence[str] = (),
-    force: bool = False,
-    engine: str | None = None,
-) -> tuple[int, ...]:
-    """The repeats that the store does not hold, or not with this metric or these files.
+@dataclass(frozen=True)
+class Requirements:
+    """What a row must have to count as the result of a run."""
 
-    sources: of metrics that are not the defaults, which are wanted as well (``metric_sources``);
-    force: no row counts; engine: only its rows do
-    """
-    identity = computation.identity
-    done = {} if force else store.finished(computation.dataset, identity)
-    if engine is not None:
-        done = {repeat: row for repeat, row in done.items() if row.get("engine") == engine}
-    wanted = {metric: "", **(sources or {})}
-    columns = [f"{rule}/test/{name}" for rule in RULES for name in wanted]
-    if not computation.has_truth:
-        columns = []
-    files = output_files(save)
+    metric: str = "acc"
+    # Of metrics that are not the defaults, which are wanted as well (``metric_sources``).
+    sources: Mapping[str, str] = field(default_factory=dict)
+    save: tuple[str, ...] = ()  # files beside it
+    force: bool = False  # no row counts
+    engine: str | None = None  # whose rows alone count, None for all
 
-    def is_done(repeat: int) -> bool:
-        return (
-            repeat in done
-            and all(done[repeat].get(column) for column in columns)
-            and all(recorded_source(done[repeat], name) == s for name, s in wanted.items())
-            and all((store.run_folder(identity, repeat) / name).is_file() for name in files)
-        )
+    def missing(
+        self, computation: Computation, repeats: Iterable[int], store: RowStore
+    ) -> tuple[int, ...]:
+        """Those of the repeats of which the store holds no row that counts."""
+        identity = computation.identity
+        done = {} if self.force else store.finished(computation.dataset, identity)
+        if self.engine is not None:
+            done = {repeat: row for repeat, row in done.items() if row.get("engine") == self.engine}
+        wanted = {self.metric: "", **self.sources}
+        columns = [f"{rule}/test/{name}" for rule in RULES for name in wanted]
+        if not computation.has_truth:
+            columns = []
+        files = output_files(self.save)
 
-    return tuple(repeat for repeat in range(repeats) if not is_done(repeat))
+        def is_done(repeat: int) -> bool:
+            return (
+                repeat in done
+                and all(done[repeat].get(column) for column in columns)
+                and all(recorded_source(done[repeat], name) == s for name, s in wanted.items())
+                and all((store.run_folder(identity, repeat) / name).is_file() for name in files)
+            )
+
+        return tuple(repeat for repeat in repeats if not is_done(repeat))

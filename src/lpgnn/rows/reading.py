@@ -1,9 +1,14 @@
 """Files of rows, read line by line.
 
-Three kinds of file hold rows of a dataset: published, compacted, and shards.  Every line of a
-shard, its header too, ends with two stamps: the time it was written (ns) and the CRC-32 of the
-text before, so that a torn or damaged line shows.  A line that is not a valid row is set aside: it
-is not used, it stops nobody, and it is reported with its number.
+Three kinds of file hold rows of a dataset: published, compacted, and shards.  Every row ends with
+a CRC-32, so that a torn or damaged line shows.  In a shard, every line, its header too, ends with
+two stamps: the time it was written (ns) and the CRC-32 of the text before.  In the other two, which
+are tables for everybody to read, the CRC-32 is the last column, ``check``, and covers the header
+before the row's own text: a row says nothing under other names.
+
+A line that is not a valid row is set aside: it is not used, it stops nobody, and it is reported
+with its number.  A table without checksums was written by hand or by an earlier version: nothing
+tells whether it is as it was, so it is not used until somebody vouches for it (``seal=true``).
 
 Of two rows of one run the later counts, wherever it is.  A row that replaces another is stamped
 later than it, whatever the clock says, so that a wrong clock brings no earlier row back; two rows
@@ -22,6 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from lpgnn.files import is_running
 from lpgnn.rows.schema import (
     COLUMNS,
     MAX_LINE,
@@ -36,7 +42,15 @@ from lpgnn.rows.schema import (
 
 _SCHEMA = frozenset(COLUMNS)
 
-# A shard's last line without an end may be on its way.  After so many seconds it is not.
+# The last column of a table.
+CHECK = "check"
+UNSEALED = (
+    f"has no checksums (last column {CHECK}): written by hand or by an earlier version?  "
+    "If it is right, python -m lpgnn.compact seal=true adds them"
+)
+
+# The last line of a shard from another machine, without an end, may be on its way.  After so many
+# seconds it is not.
 _UNDER_WAY = 1.0
 
 
@@ -111,21 +125,31 @@ class RowFile:
 
     ``bad`` maps line numbers to what is wrong with them.  ``unusable`` says why nothing can be
     used; ``unreadable`` that the system did not let us read it, so that its content is unknown.
+
+    vouched: somebody vouches for the lines of a table, whatever its checksums are
     """
 
-    def __init__(self, path: Path, level: Level) -> None:
+    def __init__(self, path: Path, level: Level, *, vouched: bool = False) -> None:
         self.path, self.level = path, level
+        self.vouched = vouched
         self.signature = Signature(0, 0, 0)
         self.entries: list[Entry] = []
         self.bad: dict[int, str] = {}
         self.unusable = ""
         self.unreadable = False
+        self.is_torn = False  # the last line has no end yet
         self._validator: RowValidator | None = None
+        self._header_check: int | None = None  # where checksums begin, in a table that has them
         self._offset = self._lines = 0  # what has been read
 
     @property
     def columns(self) -> tuple[str, ...]:
         return self._validator.columns if self._validator is not None else ()
+
+    @property
+    def is_unsealed(self) -> bool:
+        """Whether the file is a table without checksums, for which nobody has vouched."""
+        return self.unusable == UNSEALED
 
     def read(self, signature: Signature) -> list[Entry]:
         """Read the file, or what was appended to it since; return the new entries.
@@ -149,30 +173,38 @@ class RowFile:
         return self.entries[number:]
 
     def has_grown_to(self, signature: Signature) -> bool:
-        """Whether the file is a shard that has only been appended to."""
+        """Whether the file is a shard that has only been appended to, or ends as it did."""
         return (
             self.level is Level.SHARD
             and not self.unusable
             and signature.inode == self.signature.inode
             and signature.size > self._offset
-            and signature.size > self.signature.size
+            and (signature.size > self.signature.size or signature == self.signature)
         )
 
     def _read_lines(self, lines: Iterable[bytes]) -> None:
+        self.is_torn = False
         for raw in lines:
             self._lines += 1
             self.bad.pop(self._lines, None)
             problem = self._take(raw)
-            is_torn = problem and self.level is Level.SHARD and not raw.endswith(b"\n")
-            if problem and not (is_torn and self._is_under_way()):
+            if self.unusable:
+                break
+            self.is_torn = self.level is Level.SHARD and bool(problem) and raw[-1:] != b"\n"
+            if problem and not (self.is_torn and self._is_under_way()):
                 self.bad[self._lines] = problem
-            if is_torn:  # to be read again with what follows, which may be there by now
+            if self.is_torn:  # to be read again with what follows, which may be there by now
                 self._lines -= 1
                 break
             self._offset += len(raw)
 
     def _is_under_way(self) -> bool:
-        return time.time() - self.signature.modified / 1e9 < _UNDER_WAY
+        """Whether somebody may be writing the last line: its writer lives, as far as we can see."""
+        writer = self.path.stem.rpartition(".")[2].rpartition("-")[0]
+        lives = is_running(writer)
+        if lives is None:
+            return time.time() - self.signature.modified / 1e9 < _UNDER_WAY
+        return lives
 
     def _take(self, raw: bytes) -> str:
         """Use a line; return what is wrong with it."""
@@ -185,24 +217,41 @@ class RowFile:
             return "control characters"
         if len(raw) > MAX_LINE:
             return f"longer than {MAX_LINE:,} characters"
-        written = 0
-        if self.level is Level.SHARD:
-            try:
-                raw, written = _unstamped(raw)
-            except ValueError as error:
-                return str(error)
         try:
-            line = raw.decode()
-        except UnicodeDecodeError:
-            return "not UTF-8 text"
-        try:
+            if self.level is Level.SHARD:
+                text, written = _unstamped(raw)
+            else:
+                text, written = self._unchecked(raw), 0
+            line = text.decode()
             if self._validator is None:
-                self._validator = _read_header(line)
+                self._take_header(line)
             else:
                 self._take_row(line, written, self._validator)
+        except UnicodeDecodeError:
+            return "not UTF-8 text"
         except ValueError as error:
             return str(error)
         return ""
+
+    def _unchecked(self, raw: bytes) -> bytes:
+        """A table's line without its checksum."""
+        if self._validator is None or self._header_check is None:
+            return raw
+        text, _, check = raw.rpartition(b",")
+        if not self.vouched and check != _checksum(text, self._header_check):
+            raise ValueError("checksum does not match")
+        return text
+
+    def _take_header(self, line: str) -> None:
+        columns = _read_header(line)
+        if self.level is not Level.SHARD:
+            if columns[-1] == CHECK:
+                columns = columns[:-1]
+                self._header_check = zlib.crc32(line.removesuffix(CHECK).encode())
+            elif not self.vouched:
+                self.unusable = UNSEALED
+                return
+        self._validator = row_validator(columns)
 
     def _take_row(self, line: str, written: int, validator: RowValidator) -> None:
         row = validator.check(line)
@@ -213,7 +262,7 @@ class RowFile:
         self.entries.append(Entry.of(line, row, rank, validator.columns))
 
 
-def _read_header(line: str) -> RowValidator:
+def _read_header(line: str) -> tuple[str, ...]:
     try:
         columns = tuple(split_line(line))
     except csv.Error as error:
@@ -222,13 +271,13 @@ def _read_header(line: str) -> RowValidator:
         raise ValueError("before the header line")
     if len(set(columns)) < len(columns):
         raise ValueError("header line with a column twice")
-    return row_validator(columns)
+    return columns
 
 
 def _unstamped(raw: bytes) -> tuple[bytes, int]:
     """A shard's line without its stamps, and when it was written."""
     stamped, _, check = raw.rpartition(b",")
-    if check != b"%08x" % zlib.crc32(stamped):
+    if check != _checksum(stamped):
         raise ValueError("checksum does not match")
     text, _, written = stamped.rpartition(b",")
     return text, int(written)
@@ -236,7 +285,23 @@ def _unstamped(raw: bytes) -> tuple[bytes, int]:
 
 def _stamped(text: str, written: int) -> bytes:
     data = b"%s,%d" % (text.encode(errors="backslashreplace"), written)
-    return b"%s,%08x\n" % (data, zlib.crc32(data))
+    return b"%s,%s\n" % (data, _checksum(data))
+
+
+def _checksum(text: bytes, before: int = 0) -> bytes:
+    """The CRC-32 of a line, or of a text with this CRC-32 and the line after it."""
+    return b"%08x" % zlib.crc32(text, before)
+
+
+def table_content(columns: Sequence[str], lines: Iterable[str]) -> bytes:
+    """A table of rows, which are lines of these columns."""
+    header = f"{csv_line(columns)},".encode()
+    before = zlib.crc32(header)
+    content = [header, CHECK.encode(), b"\n"]
+    for line in lines:
+        text = line.encode()
+        content += (text, b",", _checksum(text, before), b"\n")
+    return b"".join(content)
 
 
 def shard_header(columns: Sequence[str], written: int) -> bytes:

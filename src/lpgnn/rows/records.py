@@ -3,8 +3,14 @@
     local/sweeps/<sweep>/sweep.json      the runs that a sweep set out to compute
     local/sweeps/<sweep>/<process>.beat  there while the sweep's own process lives
     local/sweeps/<sweep>/<process>.work  the runs that a process trains now, touched meanwhile
+    local/.claims.lock                   held by a process that chooses its next runs
 
 A finished sweep leaves nothing; one that was killed leaves its record until its runs are done.
+
+A process trains only runs that nobody else is training (``claimed``), so that sweeps on one folder
+share their work.  Runs are trained twice only where one process cannot see the other: its mark is
+older than 45 s though it lives (a suspended machine), the file system has no locks or shows files
+late, or one of them computes on purpose what is done (force=true).
 """
 
 import contextlib
@@ -12,16 +18,15 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from lpgnn.errors import StorageError
-from lpgnn.files import make_folder, write_atomically
+from lpgnn.files import is_running, lock, make_folder, process_name, write_atomically
 from lpgnn.rows.schema import UNEVALUATED
 from lpgnn.rows.store import RowStore
 
@@ -58,13 +63,14 @@ class SweepRecord:
         for earlier in records(results_dir):
             if not earlier.is_alive() and earlier.missing(RowStore(results_dir)) <= ours:
                 earlier.remove()  # it was killed, and has nothing left that we do not take over
-        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{_process()}-{secrets.token_hex(2)}"
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{process_name()}-{secrets.token_hex(2)}"
         record = cls(folder or _sweeps(results_dir) / name)
         content = {"started": time.time(), "wanted": [asdict(one) for one in wanted]}
         try:
             if folder is None:
                 make_folder(record.folder, results_dir)
             record.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(record._beat, "")  # first: a record without one is a dead sweep's
             write_atomically(record.folder / "sweep.json", json.dumps(content))
         except OSError as error:
             raise StorageError.of(results_dir, error) from None
@@ -76,7 +82,11 @@ class SweepRecord:
         beats: touch the mark, for other machines to see.  A local sweep leaves that to its workers:
         the thread would keep them from being forked.
         """
-        return _marked(self.folder / f"{_process()}.beat", "", beats=beats)
+        return _marked(self._beat, "", beats=beats)
+
+    @property
+    def _beat(self) -> Path:
+        return self.folder / f"{process_name()}.beat"
 
     def finish(self, *, failed: bool) -> None:
         """What is over leaves no record, unless something failed and the jobs' own words count."""
@@ -87,14 +97,15 @@ class SweepRecord:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def is_alive(self) -> bool:
-        return any(_is_fresh(path) for path in self.folder.glob("*.beat")) or bool(self.at_work())
+        return any(_lives(path) for path in self.folder.glob("*.beat")) or bool(self.at_work())
 
     def at_work(self) -> list[Run]:
         """The runs that are being trained now."""
         found: list[Run] = []
         for path in self.folder.glob("*.work"):
             with contextlib.suppress(OSError, ValueError):
-                if _is_fresh(path):
+                # Touched, too: the number of a dead process may have gone to another.
+                if _lives(path) and _is_touched(path):
                     found += [(one, repeat) for one, repeat in json.loads(path.read_text())]
         return found
 
@@ -169,7 +180,41 @@ def records(results_dir: Path) -> list[SweepRecord]:
 
 def at_work(folder: Path, runs: Iterable[Run]) -> contextlib.AbstractContextManager[None]:
     """While inside, this process is on record as training these runs."""
-    return _marked(folder / f"{_process()}.work", json.dumps(list(runs)), beats=True)
+    return _marked(folder / f"{process_name()}.work", json.dumps(list(runs)), beats=True)
+
+
+@contextlib.contextmanager
+def claimed(
+    results_dir: Path,
+    folder: Path,
+    runs: Sequence[Run],
+    missing: Callable[[], Collection[Run]],
+) -> Iterator[tuple[list[Run], list[Run]]]:
+    """Take those of the runs that nobody else is training or has finished.
+
+    While inside, this process is on record in ``folder`` as training them.  Gives them, and those
+    that others are training now.  missing: those without a result, asked after the others' marks
+    were read, which are there until the result is
+    """
+    with contextlib.ExitStack() as marks:
+        with _alone(results_dir):
+            found = {run for record in records(results_dir) for run in record.at_work()}
+            elsewhere = [run for run in runs if run in found]
+            left = missing()
+            mine = [run for run in runs if run not in found and run in left]
+            if mine:
+                marks.enter_context(at_work(folder, mine))
+        yield mine, elsewhere
+
+
+@contextlib.contextmanager
+def _alone(results_dir: Path) -> Iterator[None]:
+    """Only one process at a time is inside, where the file system knows locks."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError, NotImplementedError):
+            path = results_dir / "local" / ".claims.lock"
+            held.enter_context(lock(path, "others to choose their runs", patience=10.0))
+        yield
 
 
 def marked(path: Path) -> contextlib.AbstractContextManager[None]:
@@ -191,7 +236,7 @@ def _marked(path: Path, text: str, *, beats: bool) -> Iterator[None]:
                 os.utime(path)
 
     with contextlib.suppress(OSError):
-        path.write_text(text)
+        write_atomically(path, text)
     if beats:
         threading.Thread(target=beat, daemon=True).start()
     try:
@@ -202,11 +247,13 @@ def _marked(path: Path, text: str, *, beats: bool) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
-def _is_fresh(path: Path) -> bool:
+def _lives(path: Path) -> bool:
     """Whether the process that made a mark lives, as far as can be seen from here."""
-    host, _, process = path.stem.rpartition("-")
-    if host == socket.gethostname() and Path("/proc/self").exists():
-        return Path(f"/proc/{process}").exists()
+    lives = is_running(path.stem)
+    return _is_touched(path) if lives is None else lives
+
+
+def _is_touched(path: Path) -> bool:
     try:
         return abs(time.time() - path.stat().st_mtime) < _ALIVE_SECONDS
     except OSError:
@@ -215,7 +262,3 @@ def _is_fresh(path: Path) -> bool:
 
 def _sweeps(results_dir: Path) -> Path:
     return results_dir / "local" / "sweeps"
-
-
-def _process() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}"

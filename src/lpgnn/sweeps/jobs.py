@@ -21,8 +21,8 @@ from lpgnn.config import Settings
 from lpgnn.describe import label
 from lpgnn.engine import Measures
 from lpgnn.errors import RunError, Terminated, terminable
-from lpgnn.finished import missing_in
-from lpgnn.rows import RowStore, SweepRecord, marked, metric_sources, write_atomically
+from lpgnn.finished import requirements
+from lpgnn.rows import RowStore, SweepRecord, marked, write_atomically
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error
 from lpgnn.sweeps.pool import run_tasks
@@ -132,10 +132,8 @@ def _compute(path: Path) -> list[Failure]:
             reason = f"resolves to {configuration.identity} here, not to {part['id']}"
             text = f"{label(configuration)} {reason}: other sources or another graph on this node"
             raise RunError(text)
-        store, sources = RowStore(one.results_path), metric_sources(one.metrics)
-        engine = required_engine(one)
-        missing = missing_in(store, configuration.computation, one, sources, engine)
-        if left := tuple(repeat for repeat in part["repeats"] if repeat in missing):
+        store, required = RowStore(one.results_path), requirements(one, required_engine(one))
+        if left := required.missing(configuration.computation, part["repeats"], store):
             parts.append((configuration, left))
     if not parts:
         return []
@@ -147,6 +145,7 @@ def _compute(path: Path) -> list[Failure]:
         1,
         Measures.of(one, store),
         one.time_limit,
+        required,
         path.parent,
     )
     return run_tasks([Task(tuple(parts))], execution, costs=CostModel(), show_progress=False)

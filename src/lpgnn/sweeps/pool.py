@@ -7,10 +7,14 @@ death of the parent; the parent only hands out work, costly work first, and show
 Whatever a run does to its worker (an exception, sys.exit, a crash, the kernel's out-of-memory
 killer, an endless loop) costs that run only: the runs that trained beside it are computed again,
 each by itself.
+
+Runs that another sweep on the same folder is computing are left to it.  When nothing else is left
+to do they are looked at again: done, or given up by the other, whatever became of it.
 """
 
 import contextlib
 import json
+import logging
 import multiprocessing
 import os
 import signal
@@ -31,7 +35,7 @@ from lpgnn.engine import Member, run_members
 from lpgnn.errors import InputError, RunError, StorageError
 from lpgnn.kernels import Backend
 from lpgnn.propagation import PreparedGraph
-from lpgnn.rows import RowStore, at_work
+from lpgnn.rows import RowStore, Run, claimed
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, explain, stack_trace
 from lpgnn.sweeps.gpus import gpus_for, least_used, see_only
@@ -40,6 +44,12 @@ from lpgnn.sweeps.tasks import Execution, Task
 # So many workers may die in a row before they are ready, and so long they may take (seconds).
 _DEATHS_AT_START, _START_SECONDS = 3, 600.0
 
+# How often runs that others are computing are looked at.
+_LOOK_SECONDS = 0.5
+
+_logger = logging.getLogger("lpgnn")
+
+Taken = Callable[[Sequence[Run], Sequence[Run]], None]  # runs taken, and runs that others train
 Report = Callable[[Task, int], None]  # a task, and the run-epochs done in it
 
 
@@ -93,11 +103,13 @@ class Worker:
         on_epoch: Callable[[int], None],
         on_stored: Callable[[int], None] | None = None,
         on_unmeasured: Callable[[Member, InputError | RunError], None] | None = None,
+        on_taken: Taken | None = None,
     ) -> None:
-        """Train a task's runs.
+        """Train those of a task's runs that nobody else is training or has finished.
 
-        ``on_stored`` is called with the number of rows just stored, ``on_unmeasured`` with a run
-        whose row lacks a metric, and why.
+        ``on_taken`` is called with them, and with those that others are training now, ``on_stored``
+        with the number of rows just stored, ``on_unmeasured`` with a run whose row lacks a metric,
+        and why.
         """
         dataset = task.configuration.dataset
 
@@ -106,10 +118,14 @@ class Worker:
             if on_stored is not None:
                 on_stored(len(rows))
 
-        with self._on_record(task):
+        with self._claimed(task) as (mine, elsewhere):
+            if on_taken is not None:
+                on_taken(mine, elsewhere)
+            if not mine:
+                return
             graph, prepared = self._graph(task)
             run_members(
-                task.members,
+                task.only(mine).members,
                 graph,
                 prepared,
                 measures=self.execution.measures,
@@ -118,10 +134,24 @@ class Worker:
                 on_unmeasured=on_unmeasured,
             )
 
-    def _on_record(self, task: Task) -> contextlib.AbstractContextManager[None]:
-        if self.execution.record is None:
-            return contextlib.nullcontext()
-        return at_work(self.execution.record, ((c.identity, r) for c, r in task.members))
+    def _claimed(
+        self, task: Task
+    ) -> contextlib.AbstractContextManager[tuple[Sequence[Run], Sequence[Run]]]:
+        """What is left to do of a task, and on record as done by us, and what others are doing."""
+        runs = [(configuration.identity, repeat) for configuration, repeat in task.members]
+        record, required = self.execution.record, self.execution.required
+        if record is None:
+            return contextlib.nullcontext((runs, ()))
+
+        def missing() -> set[Run]:
+            store = RowStore(self.execution.results_dir)  # which looks for changes
+            return {
+                (configuration.identity, repeat)
+                for configuration, repeats in task.parts
+                for repeat in required.missing(configuration.computation, repeats, store)
+            }
+
+        return claimed(self.execution.results_dir, record, runs, missing)
 
     def _with_metrics(self, row: dict[str, Any]) -> dict[str, Any]:
         """A row with the other metrics that an earlier row of the same run has."""
@@ -149,15 +179,25 @@ class Worker:
 def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Failure]:
     """Compute in this process: for debuggers.  Nothing protects it from a run that crashes."""
     failures: list[Failure] = []
-    waiting = deque(tasks)
+    waiting, elsewhere = deque(tasks), _Elsewhere()
+    task = Task(())  # what is under way
 
     def on_unmeasured(member: Member, error: InputError | RunError) -> None:
         failures.append(_unmeasured(member, error))
 
-    while waiting:
+    def on_taken(mine: Sequence[Run], others: Sequence[Run]) -> None:
+        nonlocal task
+        elsewhere.add(task.only(others))
+        task = task.only(mine)
+
+    while waiting or elsewhere.tasks:
+        if not waiting:
+            waiting.extend(elsewhere.due())
+            time.sleep(0 if waiting else _LOOK_SECONDS)
+            continue
         task, stored = waiting.popleft(), list[int]()
         try:
-            worker.compute(task, partial(report, task), stored.append, on_unmeasured)
+            worker.compute(task, partial(report, task), stored.append, on_unmeasured, on_taken)
         except StorageError:
             raise
         except (Exception, SystemExit) as error:  # a plug-in's sys.exit is not meant for the sweep
@@ -166,6 +206,31 @@ def _run_here(tasks: Sequence[Task], worker: Worker, report: Report) -> list[Fai
             waiting.extendleft(reversed(again))
             failures.extend(failed)
     return failures
+
+
+class _Elsewhere:
+    """Tasks of runs that other sweeps are computing."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+        self._looked = time.monotonic()
+        self._is_said = False
+
+    def add(self, task: Task) -> None:
+        if task.parts:
+            self.tasks.append(task)
+
+    def due(self) -> list[Task]:
+        """All of them from time to time, to be tried once more, else none."""
+        if not self.tasks or time.monotonic() < self._looked + _LOOK_SECONDS:
+            return []
+        if not self._is_said:
+            runs = sum(len(task.members) for task in self.tasks)
+            _logger.warning("waiting for %d runs that another sweep is computing", runs)
+            self._is_said = True
+        self._looked = time.monotonic()
+        due, self.tasks = self.tasks, []
+        return due
 
 
 def _unmeasured(member: Member, error: InputError | RunError) -> Failure:
@@ -217,12 +282,13 @@ class _Process:
         self.process.start()
         other.close()  # so that the death of the worker ends the pipe
         self.ready = False
-        self.task: Task | None = None
+        self.given: Task | None = None
+        self.task: Task | None = None  # what it has taken of it
         self.stored = 0
         self.deadline = time.monotonic() + _START_SECONDS
 
     def give(self, task: Task, seconds: float) -> None:
-        self.task, self.stored = task, 0
+        self.given, self.task, self.stored = task, task, 0
         self.deadline = time.monotonic() + seconds
         self.connection.send(task)
 
@@ -253,6 +319,7 @@ class _Pool:
         self.execution, self.costs, self.report = execution, costs, report
         self.waiting: deque[Task] = deque()
         self.suspects: deque[Task] = deque()  # single runs whose worker died
+        self.elsewhere = _Elsewhere()
         self.failures: list[Failure] = []
         self.processes: list[_Process] = []
         self.gpus = gpus_for(execution.device, execution.kernels)
@@ -279,7 +346,9 @@ class _Pool:
         return self.failures
 
     def _work(self, workers: int, *, is_last: bool) -> None:
-        while self.waiting or any(one.task for one in self.processes):
+        while self.waiting or self.elsewhere.tasks or self._busy():
+            if not self.waiting:
+                self.waiting.extend(self.elsewhere.due())
             if self.deaths_at_start >= _DEATHS_AT_START:
                 return self._give_up("workers die before they start to work")
             self._hand_out(workers)
@@ -320,8 +389,13 @@ class _Pool:
         if kind == "ready":
             one.ready, one.deadline = True, float("inf")
             self.deaths_at_start = 0
-        elif kind == "epochs" and one.task is not None:
-            self.report(one.task, content)
+        elif kind == "epochs" and one.given is not None:
+            self.report(one.given, content)
+        elif kind == "taken" and one.given is not None:
+            mine, others = content
+            one.task = one.given.only(mine)
+            self.elsewhere.add(one.given.only(others))
+            self.report(one.given, one.given.epochs - one.task.epochs)
         elif kind == "stored":
             one.stored += content
         elif kind == "done":
@@ -381,10 +455,11 @@ class _Pool:
             self.failures.append(Failure(configuration, error, repeats=repeats))
 
     def _give_up(self, reason: str) -> None:
-        for task in self.waiting:
+        for task in (*self.waiting, *self.elsewhere.tasks):
             for configuration, repeats in task.parts:
                 self.failures.append(Failure(configuration, RunError(reason), repeats=repeats))
         self.waiting.clear()
+        self.elsewhere.tasks.clear()
 
     def _remove(self, one: _Process) -> None:
         self.processes.remove(one)
@@ -440,6 +515,7 @@ def _answer(worker: Worker, task: Task, connection: Connection) -> tuple[str, An
             on_epoch,
             lambda count: connection.send(("stored", count)),
             lambda member, error: connection.send(("unmeasured", (member, explain(error)))),
+            lambda mine, others: connection.send(("taken", (mine, others))),
         )
     except StorageError as error:
         return "storage", (error.folder, error.reason)

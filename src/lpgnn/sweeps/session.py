@@ -18,16 +18,16 @@ from lpgnn.finished import (
     Known,
     differing,
     keep_resolved,
-    missing_in,
     most_repeats,
     print_nothing_left,
     print_plan,
     print_summaries,
+    requirements,
     resolved_path,
 )
 from lpgnn.kernels import Backend
 from lpgnn.loggers import Logger
-from lpgnn.rows import RowStore, SweepRecord, Wanted, check_metrics, metric_sources
+from lpgnn.rows import RowStore, SweepRecord, Wanted, check_metrics
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error, explain
 from lpgnn.sweeps.jobs import ended_if_lost, failures_of, write_jobs
@@ -66,10 +66,10 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
     kept_at = resolved_path(settings)
     resolved, stopped = _resolve(points, fetch=not dry_run)
     check_metrics(first.metrics)
-    sources, engine = metric_sources(first.metrics), required_engine(first)
+    required = requirements(first, required_engine(first))
     wanted = most_repeats(resolved)
     work = [
-        (configuration, missing_in(store, configuration.computation, one, sources, engine))
+        (configuration, required.missing(configuration.computation, range(one.repeats), store))
         for configuration, one in wanted.values()
     ]
     execution = Execution(
@@ -80,8 +80,9 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
         first.workers,
         Measures.of(first, store),
         first.time_limit,
+        required,
     )
-    for reason, count in outdated_rows(work, store, sources).items():
+    for reason, count in outdated_rows(work, store, required.sources).items():
         print(f"{count} earlier rows no longer count: {reason}")
     datasets = {configuration.dataset.name for configuration, _ in wanted.values()}
     costs = CostModel(row for name in datasets for row in store.stream(name))

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from lpgnn.engine import Measures, Member
 from lpgnn.errors import InputError
 from lpgnn.kernels import Backend
 from lpgnn.provenance import engine_name
+from lpgnn.rows import Requirements, Run
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.gpus import gpus_for
 
@@ -44,7 +45,7 @@ class Task:
     @property
     def epochs(self) -> int:
         """The work in it: epochs of all its runs."""
-        return len(self.members) * self.configuration.max_epochs
+        return sum(len(repeats) * configuration.max_epochs for configuration, repeats in self.parts)
 
     def split(self) -> list["Task"]:
         """Smaller tasks: of one configuration each, or of one run each."""
@@ -55,6 +56,11 @@ class Task:
     def singles(self) -> list["Task"]:
         """Every run as a task of its own."""
         return [Task(((configuration, (repeat,)),)) for configuration, repeat in self.members]
+
+    def only(self, runs: Collection[Run]) -> "Task":
+        """What is left of it, maybe nothing, if it has only these runs."""
+        kept = ((c, tuple(r for r in own if (c.identity, r) in runs)) for c, own in self.parts)
+        return Task(tuple((configuration, repeats) for configuration, repeats in kept if repeats))
 
     def after(self, count: int) -> "Task | None":
         """What is left of it when the rows of the first members are stored."""
@@ -78,6 +84,7 @@ class Execution:
     workers: int | None = None  # None = one per GPU or core, 0 = compute in this process
     measures: Measures = field(default_factory=Measures)
     time_limit: TimeLimit = "auto"
+    required: Requirements = field(default_factory=Requirements)
     record: Path | None = None  # where the sweep is on record, for others to see
 
     def __post_init__(self) -> None:
