@@ -19,7 +19,7 @@ BEYOND = conditioned_mechanisms,conditioned_features,conditioned_denoising,learn
 SEARCH = dataset=lastfm feature=blank filter.conditioning=node x_eps=1 weight_decay=0.01,0.001,0.0001 dropout=0.25,0.5,0.75 filter.steps=2,4,8,16
 PLACES = data_dir=$(DATA_DIR) results_dir=$(RESULTS_DIR)
 
-.PHONY: help setup run test test-fast test-published lint format docs wheel bench bench-scale reproduce-paper beyond-paper information report audit real-users torture cluster-test clean tune-beyond
+.PHONY: help setup run test test-fast test-published lint format docs wheel bench bench-scale reproduce-paper beyond-paper benchmark information report audit real-users torture cluster-test clean tune-beyond
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -60,7 +60,7 @@ format: $(READY) ## Reformat the source
 	$(RUN) -m ruff format .
 
 docs: $(DOCS_READY) ## Build the documentation into docs/build/html; warnings and broken links are errors
-	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet docs docs/build/html
+	$(RUN) -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir docs/build/doctrees docs docs/build/html
 	$(RUN) scripts/check_site.py docs/build/html
 
 wheel: $(READY) ## Build wheel and sdist into dist/; scripts/try_wheel.sh tries one in an environment of its own
@@ -85,6 +85,9 @@ reproduce-paper: $(READY) ## Run what is missing of the paper's experiments, the
 beyond-paper: $(READY) ## Run what is missing beyond the paper (conditioned reports, learners), then report
 	$(RUN) -m lpgnn.run +experiment=$(BEYOND) dataset=$(DATASETS) $(PLACES)
 	$(RUN) -m lpgnn.report $(PLACES)
+
+benchmark: $(READY) ## Run what is missing of the benchmark, every method beside its controls (DATASETS=)
+	$(RUN) -m lpgnn.benchmark $(if $(filter command line environment,$(origin DATASETS)),dataset=$(DATASETS)) $(PLACES)
 
 information: $(READY) ## Measure how many reported bits depend on the features
 	$(RUN) -m lpgnn.information $(PLACES)

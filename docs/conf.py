@@ -18,10 +18,8 @@ exclude_patterns = ["build", "extensions"]
 nitpicky = True
 # Types in signatures that have no page: those inside of our packages, and those of others, whose
 # documentation is not looked up because the build needs no network.
-nitpick_ignore_regex = [
-    ("py:.*", r"(?!lpgnn\.).*"),
-    ("py:.*", r"lpgnn\.(\w+\.\w+\.\w+|(engine|components|composition|randomness)\.\w+)"),
-]
+_PUBLIC = "data|privacy|client|propagation|models|learners|loggers|rows|report"
+nitpick_ignore_regex = [("py:.*", rf"(?!lpgnn\.({_PUBLIC})\.\w+$).*")]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

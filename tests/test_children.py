@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,15 @@ def test_a_child_whose_parent_has_gone_before_it_starts_does_nothing() -> None:
     assert child.exitcode == 1
 
 
+@pytest.fixture
+def _heeding_ctrl_c() -> Iterator[None]:
+    """A process that a shell has started in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_heeding_ctrl_c")
 @pytest.mark.parametrize("with_thread", [False, True])
 def test_a_signal_comes_after_the_start_of_a_child_not_in_between(with_thread: bool) -> None:
     over = threading.Event()

@@ -349,3 +349,12 @@ def test_a_class_of_a_notebook_is_known_by_its_code() -> None:
 def test_a_partial_is_known_by_its_arguments() -> None:
     both = [source_digest(functools.partial(write_and_import, name="x", text=t)) for t in "ab"]
     assert both[0] != both[1]
+
+
+def test_a_module_that_exits_while_it_is_imported_is_bad_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "exits_at_import.py").write_text("import sys\nsys.exit(0)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=r"importable module\.name \(SystemExit: 0"):
+        import_target("mechanism._target_", "exits_at_import.Mechanism")

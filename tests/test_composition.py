@@ -401,7 +401,7 @@ def test_folders_may_have_spaces_and_tildes(override: str, expected: Path) -> No
             "1b, ag, custom, duchi, grr_fs, hm, lp, mb, pm, privunit, sw",
         ),
         ("label_mechanism=lp", "label_mechanism", "custom, laplace_onehot, rr, rr_prior, ss"),
-        ("filter=nothing", "filter", "conditioned, custom, "),
+        ("filter=nothing", "filter", "conditioned, custom, hoa, kprop"),
         ("backbone=gin", "backbone", "custom, gat, gcn, pyg, sage"),
         ("learner=propagation", "learner", "label_propagation"),
         ("+experiment=nothing", "experiment", "mechanisms"),

@@ -33,6 +33,7 @@ SMALL = {
 NOT_RUN = {
     "hydra/launcher=": "make cluster-test runs every launcher",
     "--watch": "never ends",
+    "lpgnn benchmark": "tests/benchmark runs it, under a small protocol",
     "lpgnn.report experiment=mechanisms": "rewrites the tables of the repository",
 }
 

@@ -69,9 +69,9 @@ def test_the_same_configuration_gives_bitwise_the_same_rows(ten_rows: Rows) -> N
     [
         {},
         {"backbone": "gcn"},
-        {"backbone": "gat", "mechanism": "lp"},
+        {"backbone": "gat", "mechanism": "lp", "filter": KProp(conditioning="node")},
         {"mechanism": "1b", "learner": "forward"},
-        {"mechanism": "ag", "y_eps": math.inf},
+        {"mechanism": "ag", "y_eps": math.inf, "filter": KProp(conditioning="node")},
         {"x_eps": math.inf},
         {"feature": "rnd", "filter": KProp(aggregator="mean")},
         {"feature": "ohd", "split": "fixed"},
@@ -85,7 +85,14 @@ def test_a_repeat_alone_gives_its_row_within_many(
     configuration = small(**settings)
     together = run_repeats(configuration, graph, range(10), kernels=kernels)
     (alone,) = run_repeats(configuration, graph, [7], kernels=kernels)
-    assert science([alone]) == science(together[7:8])
+    (expected,), (found,) = science(together[7:8]), science([alone])
+    if kernels == "torch":
+        # BLAS chooses its loops by the shape of a product: a batch may be rounded differently.
+        losses = {name for name in found if name.endswith("loss")}
+        assert losses
+        for name in losses:
+            assert found.pop(name) == pytest.approx(expected.pop(name), abs=1e-4)
+    assert found == expected
     assert len(alone) > 30
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lpgnn.config import Settings
-from lpgnn.finished import keep_resolved, tell_finished
+from lpgnn.finished import keep_resolved, resolved_path, tell_finished
 from lpgnn.rows import RowStore
 from lpgnn.run import main
 
@@ -108,7 +108,25 @@ def test_a_table_of_hyperparameters_takes_part(tmp_path: Path) -> None:
     assert tell_finished([Settings(**values)]) is None
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '[{"label": 1}]', "[1, 2]", "\0"])
+def test_a_table_that_changes_while_runs_train_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+    table = tmp_path / "own.yaml"
+    table.write_text("one")
+    settings = Settings(dataset="sbm", results_dir=tmp_path, hparams=str(table))
+    before = resolved_path([settings])
+    table.write_text("another")
+    keep_resolved([], [settings], before)
+    assert kept(tmp_path) == []
+    keep_resolved([], [settings], resolved_path([settings]))
+    assert len(kept(tmp_path)) == 1
+
+
+NESTED = "[" * 100_000
+ODD = '[{"computation": {"identity": [], "dataset": "sbm"}, "label": "", "plan": ""}]'
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '[{"label": 1}]', "[1, 2]", "\0", NESTED, ODD], ids=range(8)
+)
 def test_a_damaged_file_is_as_good_as_none(finished: Path, content: str) -> None:
     assert main([*RUN, f"results_dir={finished}"]) == 0
     settings = composed(finished)
@@ -151,7 +169,7 @@ def test_what_other_sources_left_is_removed(finished: Path) -> None:
 def test_a_folder_that_cannot_be_written_keeps_nothing_and_stops_nobody(tmp_path: Path) -> None:
     settings = Settings(dataset="sbm", results_dir=tmp_path / "file")
     (tmp_path / "file").touch()
-    keep_resolved([], [settings])
+    keep_resolved([], [settings], resolved_path([settings]))
     assert os.listdir(tmp_path) == ["file"]
     assert tell_finished([settings]) is None
 

@@ -262,7 +262,7 @@ def import_target(setting: str, target: Any) -> Any:
     module, _, name = str(target).rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
-    except Exception as error:  # a module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
         expected = isinstance(error, ImportError | AttributeError | TypeError | ValueError)
         reason = str(error) if expected else f"{type(error).__name__}: {error}"
         allowed = f"must be an importable module.name ({' '.join(reason.split())})"

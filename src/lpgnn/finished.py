@@ -186,14 +186,17 @@ def summary_of(rows: Sequence[Row], rule: str, metric: str = "acc") -> Summary:
 
 
 def keep_resolved(
-    runs: Sequence[tuple["Configuration", Known]], settings: Sequence[Settings]
+    runs: Sequence[tuple["Configuration", Known]], settings: Sequence[Settings], path: Path | None
 ) -> None:
     """Keep what each of the settings became, if nothing but lpgnn itself decided it.
 
-    That is for speed only: where it cannot be written it is not there.
+    path: ``resolved_path`` from before the settings were resolved; a table that has changed since
+    may have been read either way.  That is for speed only: where it cannot be written it is not
+    there.
     """
-    path = _path(settings)
-    if path is None or not all(_is_decided(configuration) for configuration, _ in runs):
+    if path is None or path != resolved_path(settings):
+        return
+    if not all(_is_decided(configuration) for configuration, _ in runs):
         return
     with contextlib.suppress(OSError):
         for other in path.parent.parent.glob("*"):
@@ -212,18 +215,21 @@ def _is_decided(configuration: "Configuration") -> bool:
 
 def _load(settings: Sequence[Settings]) -> list[Known] | None:
     """What was kept of the settings; None if there is nothing, or nothing that can be read."""
-    path = _path(settings)
+    path = resolved_path(settings)
     try:
         found = [] if path is None else json.loads(path.read_text(encoding="utf-8"))
         known = [
             Known(Computation(**one["computation"]), one["label"], one["plan"]) for one in found
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    texts = [(*asdict(one.computation).values(), one.label, one.plan) for one in known]
+    if not all(isinstance(text, str | bool) for line in texts for text in line):
         return None
     return known if len(known) == len(settings) else None
 
 
-def _path(settings: Sequence[Settings]) -> Path | None:
+def resolved_path(settings: Sequence[Settings]) -> Path | None:
     """Where it is kept what settings became; None for settings that are no plain values."""
     names = [f.name for f in fields(Settings) if f.name not in _UNRELATED]
     asked = [{name: getattr(one, name) for name in names} for one in settings]
@@ -232,10 +238,11 @@ def _path(settings: Sequence[Settings]) -> Path | None:
     tables |= {Path(one.hparams).expanduser() for one in settings if one.hparams}
     try:
         content = json.dumps([asked, [_content(path) for path in sorted(tables)]], sort_keys=True)
-    except TypeError:  # a component or a graph, not its name
+        sources = _sources()
+    except (TypeError, OSError):  # a component or a graph, not its name; or a source is unreadable
         return None
     digest = hashlib.sha256(content.encode()).hexdigest()[:24]
-    return first.results_path / "local" / "resolved" / _sources() / f"{digest}.json"
+    return first.results_path / "local" / "resolved" / sources / f"{digest}.json"
 
 
 def _content(path: Path) -> str:

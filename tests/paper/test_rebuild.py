@@ -140,7 +140,8 @@ def test_the_page_shows_what_is_missing_and_how_numbers_were_made(results: Path)
     assert f"<small>{' '.join(f'{value:.1f}' for value in values)}</small>" in entry
     assert f"repeats 0–2; revision 0123456789; id {cell.identity}" in entry
     # The number in the table leads there.
-    assert f'<a href="#n-{cell.identity}">{summarise(values)}</a>' in text
+    shown = f"{summarise(values)}, 3 of 10 repeats"
+    assert f'<a href="#n-{cell.identity}"><b>{shown}</b></a>' in text
     assert "label_mechanism=rr" in text
 
 

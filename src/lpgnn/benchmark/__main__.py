@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words[:1] in (["-h"], ["--help"]):
         print(_USAGE)
-        return 0
+        sys.exit(0)
     return exit_code(lambda: _main(words))
 
 

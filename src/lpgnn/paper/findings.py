@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from lpgnn.paper.comparison import Verdict, judge
@@ -214,7 +213,7 @@ class Findings:
                 ("labels only", ours, _LABELS_ONLY),
             ):
                 found = [table.numbers[block, row, column] for column in ours.entries["column"]]
-                shown = [replace(one.show(), bold=False, below="") for one in found]
+                shown = [Shown(str(one.summary or "–"), link=one.show().link) for one in found]
                 if not rows:
                     shown = [Shown(str(one.printed or "–")) for one in found]
                 rows.append([Shown("" if rows else entry.text), Shown(title), *shown])

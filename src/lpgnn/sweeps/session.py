@@ -23,6 +23,7 @@ from lpgnn.finished import (
     print_nothing_left,
     print_plan,
     print_summaries,
+    resolved_path,
 )
 from lpgnn.kernels import Backend
 from lpgnn.loggers import Logger
@@ -62,6 +63,7 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
         raise InputError(name, ",".join(values), "must be one value for the whole grid")
     dry_run = first.dry_run
     store = RowStore(first.results_path)
+    kept_at = resolved_path(settings)
     resolved, stopped = _resolve(points, fetch=not dry_run)
     check_metrics(first.metrics)
     sources, engine = metric_sources(first.metrics), required_engine(first)
@@ -121,7 +123,7 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
     if failures and len(points) == 1 and isinstance(failures[0].error, InputError):
         return 2
     if not stopped:
-        keep_resolved([(c, known[c.identity]) for c, _ in resolved], settings)
+        keep_resolved([(c, known[c.identity]) for c, _ in resolved], settings, kept_at)
     return 1 if stopped or broken else 0
 
 
