@@ -142,6 +142,7 @@ def test_what_is_no_grid_may_belong_to_one_choice_only(
         (["hydra.nothing=1"], "error: hydra.nothing=1: not understood"),
         (["--workers"], "error: --workers=: needs a value"),
         (["~nothing"], "error: nothing="),
+        (["~filter.steps"], "error: filter.steps=None: is null already: leave ~filter.steps out"),
         (["~x_eps"], "error: x_eps=None: every run has this setting: give it a value instead"),
         (["-m", "~mechanism", "x_eps=1,2"], "error: mechanism=None: every run has this setting"),
     ],
@@ -176,15 +177,23 @@ def test_everything_is_shown_on_demand(
 
 
 def test_the_shell_completes_verbs_and_choices(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Hydra's bash function asks for them."""
+    """As Hydra's bash function asks for them, also in a folder of one's own."""
     from lpgnn.__main__ import main as lpgnn
+
+    own = tmp_path / "conf" / "dataset" / "village.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("_target_: lpgnn.data.BlockModel\n")
+    monkeypatch.chdir(tmp_path)
 
     for line, expected in (
         ("lpgnn ru", {"run", "status"}),
         ("lpgnn run mechanism=", {"mechanism=mb", "mechanism=ag"}),
         ("lpgnn run x_eps=1 learner=d", {"learner=drop"}),
+        ("lpgnn run --config-dir conf dataset=v", {"dataset=village"}),
+        ("lpgnn run --config-dir=conf dataset=v", {"dataset=village"}),
+        ("lpgnn run --config-dir con", set[str]()),
     ):
         monkeypatch.setenv("COMP_LINE", line)
         assert lpgnn(["-sc", "query=bash"]) == 0

@@ -166,6 +166,8 @@ def _explained(
     asked = ["=".join(pair) for pair in itertools.pairwise(words) if _takes(pair[0])]
     likely = named or hydras or overrides or asked or ["overrides="]
     setting, _, value = likely[0].partition("=")
+    if setting.startswith("~") and "Could not delete" in reason:  # Hydra takes null for nothing
+        return InputError(_key(setting), None, f"is null already: leave {setting} out")
     if setting == "hydra/launcher" and "Could not find" in reason:
         reason += f" (is its plug-in installed? pip install 'lpgnn[{_EXTRAS.get(value, value)}]')"
     return InputError(setting.lstrip("+"), value, f"not understood: {reason}")
