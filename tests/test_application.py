@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -269,6 +270,33 @@ def test_a_sweep_does_not_wait_for_lost_jobs_for_ever(
     assert not jobs.only_lost_tasks(path.parent, [task])
 
 
+def test_a_sweep_waits_for_the_others_when_a_job_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lpgnn.sweeps import jobs
+
+    path, task = job(tmp_path)
+    monkeypatch.setattr(jobs, "_LOOK_SECONDS", 0.02)
+    jobs.wait_for_others(path.parent, [task, task])  # nothing was submitted: returns at once
+    path.with_suffix(".job").touch()
+    monkeypatch.setattr(jobs, "QUIET_SECONDS", 0.2)
+    trains, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with at_work(path.parent, [(task.configuration.identity, 1)]):
+            trains.set()
+            time.sleep(0.6)
+        ended.set()
+
+    threading.Thread(target=work).start()
+    assert trains.wait(20)
+    jobs.wait_for_others(path.parent, [task])  # it leaves no end: nobody waits for ever
+    assert ended.is_set()
+    path.with_suffix(".end.json").write_text("{}")
+    monkeypatch.setattr(jobs, "QUIET_SECONDS", 60.0)
+    jobs.wait_for_others(path.parent, [task])  # all have ended
+
+
 def test_sigterm_ends_a_sweep_that_waits_for_its_jobs(tmp_path: Path) -> None:
     from lpgnn.errors import Terminated
     from lpgnn.sweeps import jobs
@@ -346,7 +374,7 @@ def test_a_job_that_is_queued_again_is_not_over(
     finally:
         signal.signal(signal.SIGUSR2, before)
     (failure,) = failures_of(path.parent, [task])
-    assert "its job was lost" in str(failure.error)  # no end: it may come back
+    assert "is in the queue again" in str(failure.error)  # no end: it may come back
     assert sorted(file.name for file in path.parent.iterdir()) == [path.name]
 
 
@@ -380,7 +408,7 @@ def test_a_login_node_needs_no_gpu(
     )
     assert run_points(points, Launcher("slurm_gpu", tmp_path / "sweep", sent.append)) == 1
     assert [len(jobs) for jobs in sent] == [1]  # 16 runs; a CPU takes ten together
-    assert "its job was lost" in capsys.readouterr().err
+    assert "its job has not begun" in capsys.readouterr().err
 
 
 def test_status_counts_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
