@@ -204,6 +204,32 @@ def test_the_shell_completes_verbs_and_choices(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="no /proc")
+def test_a_command_starts_no_threads(tmp_path: Path) -> None:
+    """It forks its workers then: a new interpreter for each would take seconds of every job."""
+    code = """
+        import os
+        from lpgnn.application import run_application
+
+        def task(config):
+            import torch
+            torch.ones(1 << 20).exp()
+            print(len(os.listdir("/proc/self/task")), os.environ.get("OMP_NUM_THREADS"))
+
+        run_application(task, [])
+        print("OMP_NUM_THREADS" in os.environ)
+        """
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout.split() == ["1", "1", "False"], found.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("hydra_plugins.hydra_joblib_launcher") is None, reason="no joblib")
 def test_a_launcher_gives_the_rows_of_the_pool(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

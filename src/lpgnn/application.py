@@ -52,7 +52,7 @@ def run_application(
     from yaml import YAMLError
 
     try:
-        with _command_line([*_config_dirs(folders), *words]):
+        with _one_thread(), _command_line([*_config_dirs(folders), *words]):
             from hydra import main
 
             main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(
@@ -131,6 +131,22 @@ def _open(word: str) -> str:
     if not (equals and value and is_open) or _FUNCTION.match(value):
         return word
     return f"{name}=choice({value})"
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """While inside, libraries that are loaded, here and in jobs, start no threads unless asked to.
+
+    A worker trains on one core, and only a process without threads can fork its workers.
+    """
+    name = "OMP_NUM_THREADS"  # OpenBLAS obeys it, too
+    is_ours = name not in os.environ
+    os.environ.setdefault(name, "1")
+    try:
+        yield
+    finally:
+        if is_ours:
+            os.environ.pop(name, None)
 
 
 @contextlib.contextmanager
