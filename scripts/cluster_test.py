@@ -305,7 +305,7 @@ def kill_node(processes: Sequence[int]) -> bool:
     time.sleep(1)
     clean = {key: value for key, value in os.environ.items() if value != TOKEN}
     subprocess.run(command, env=clean, check=True)
-    subprocess.run([*update, "state=resume"], check=False)  # it may be back by itself
+    subprocess.run([*update, "state=resume"], capture_output=True)  # it may be back by itself
     until(lambda: not missing(SLURM), "the node does not come back")
     return died > 0
 
