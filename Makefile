@@ -2,8 +2,8 @@
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 VENV ?= .venv
 RUN = $(VENV)/bin/python
-# A file's tests share fixtures, so they stay together; the slow files go first.
-TEST = $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Tests of a file share fixtures: each worker has a row of files, and takes from the other's end once it is idle.
+TEST = $(RUN) -m pytest -n 2 --dist worksteal
 DATA_DIR ?= data
 READY = $(VENV)/.installed
 DOCS_READY = $(VENV)/.installed-docs
@@ -49,7 +49,7 @@ lint: $(READY) ## Check style and types
 test: lint ## Check style and types, run all tests
 	$(TEST)
 
-test-fast: $(READY) ## Run the tests that are not marked slow: no reports, no sweeps in other processes
+test-fast: $(READY) ## Run the tests that are not marked slow: all but commands, processes and reports
 	$(TEST) -m "not slow"
 
 test-published: $(READY) ## Compare what is known of the published graphs with their files in DATA_DIR

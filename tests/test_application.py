@@ -26,6 +26,8 @@ from lpgnn.sweeps import Task
 from lpgnn.sweeps.jobs import compute_job, failures_of, write_jobs
 from small_run import small, stored_science
 
+pytestmark = pytest.mark.slow
+
 GRAPH = ("dataset.num_nodes=300", "dataset.num_classes=4", "dataset.num_features=90")
 SMALL = (*GRAPH, "max_epochs=3", "repeats=2", "device=cpu", "workers=0")
 
@@ -229,7 +231,6 @@ def test_a_command_starts_no_threads(tmp_path: Path) -> None:
     assert found.stdout.split() == ["1", "1", "False"], found.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("hydra_plugins.hydra_joblib_launcher") is None, reason="no joblib")
 def test_a_launcher_gives_the_rows_of_the_pool(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -258,25 +259,15 @@ def job(folder: Path, *overrides: str) -> tuple[Path, Task]:
     return Path(override.removeprefix("+task='").removesuffix("'")), task
 
 
-def test_a_job_computes_what_is_missing_of_its_task(tmp_path: Path) -> None:
-    path, task = job(tmp_path)
-    assert [one.error for one in failures_of(path.parent, [task])] != []  # nobody has begun
-    compute_job(path)
-    assert failures_of(path.parent, [task]) == []
-    before = {p: p.read_bytes() for p in tmp_path.rglob("*.csv")}
-    assert len(RowStore(tmp_path).read("sbm")) == 2
-    compute_job(path)  # started again by the cluster
-    assert {p: p.read_bytes() for p in tmp_path.rglob("*.csv")} == before
-
-
-def test_a_sweep_does_not_wait_for_lost_jobs_for_ever(
+def test_a_sweep_does_not_wait_for_ever_for_a_lost_job_which_computes_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lpgnn.sweeps import jobs
 
     path, task = job(tmp_path)
     mark = path.with_suffix(".job")
-    assert not jobs.only_lost_tasks(path.parent, [task])  # nobody has begun
+    assert [one.error for one in failures_of(path.parent, [task])] != []  # nobody has begun
+    assert not jobs.only_lost_tasks(path.parent, [task])
     mark.touch()
     assert jobs.only_lost_tasks(path.parent, [task])
     assert not jobs.only_lost_tasks(path.parent, [task, task])  # the other may come
@@ -294,6 +285,10 @@ def test_a_sweep_does_not_wait_for_lost_jobs_for_ever(
     assert failures_of(path.parent, [task]) == []
     assert not mark.exists()
     assert not jobs.only_lost_tasks(path.parent, [task])
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*.csv")}
+    assert len(RowStore(tmp_path).read("sbm")) == 2
+    compute_job(path)  # started once more
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*.csv")} == before
 
 
 def test_a_sweep_waits_for_the_others_when_a_job_is_lost(
@@ -368,7 +363,12 @@ def test_a_job_that_is_terminated_keeps_its_rows_and_is_resumed(
     (failure,) = failures_of(path.parent, [task])
     assert str(failure.error) == "its job was ended by a signal"
     assert [row["repeat"] for row in RowStore(tmp_path).read("sbm")] == ["0"]
-    monkeypatch.setattr(jobs, "run_tasks", run_tasks)
+    monkeypatch.setattr(
+        *(jobs, "run_tasks"),
+        lambda tasks, execution, **options: run_tasks(
+            tasks, replace(execution, workers=0), **options
+        ),
+    )
     compute_job(path)
     assert failures_of(path.parent, [task]) == []
     assert [row["repeat"] for row in RowStore(tmp_path).read("sbm")] == ["0", "1"]
@@ -464,34 +464,32 @@ def test_status_counts_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 LIGHT = """
-import sys
-from lpgnn.{module} import main
-try:
-    code = main(sys.argv[1:])
-except SystemExit as end:
-    code = end.code
-print("LOADED", code, *sorted({{"torch", "numba", "pandas"}} & set(sys.modules)))
+import json, sys
+from importlib import import_module
+for module, words in json.loads(sys.argv[1]):
+    try:
+        code = import_module(f"lpgnn.{module}").main(words)
+    except SystemExit as end:
+        code = end.code
+    heavy = sorted({"torch", "numba", "pandas"} & set(sys.modules))
+    print("LOADED", module, *words, code, *heavy)
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("module", "words", "code"),
-    [
+def test_what_computes_nothing_starts_without_torch() -> None:
+    """One after another in one process: the first that loads something heavy is named."""
+    commands = [
         ("run", ["--help"], 0),
         ("run", ["--cfg", "job"], 0),
         ("run", ["x_eps=-1"], 2),
         ("run", ["nothing=1"], 2),
         ("run", ["-m", "mechanism=mb,zz"], 2),
         ("status", ["results_dir=/nowhere"], 2),
-    ],
-    ids=lambda value: str(value),
-)
-def test_what_computes_nothing_starts_without_torch(
-    module: str, words: list[str], code: int
-) -> None:
-    text = LIGHT.format(module=module)
+    ]
+    given = json.dumps([command[:2] for command in commands])
     done = subprocess.run(
-        [sys.executable, "-c", text, *words], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", LIGHT, given], capture_output=True, text=True, timeout=120
     )
-    assert done.stdout.splitlines()[-1].split() == ["LOADED", str(code)], done.stderr
+    told = [line for line in done.stdout.splitlines() if line.startswith("LOADED")]
+    expected = [f"LOADED {module} {' '.join(words)} {code}" for module, words, code in commands]
+    assert told == expected, done.stderr

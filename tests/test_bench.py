@@ -66,6 +66,7 @@ def test_the_sums_of_attention_heads_are_recorded_there_and_back() -> None:
     assert sum(both) == 2 * sum(widths)  # runs may share a call
 
 
+@pytest.mark.slow
 def test_a_profile_accounts_for_the_whole_epoch() -> None:
     configuration = Settings(dataset=SMALL, max_epochs=6, backbone="gat").resolve()
     profiler = EpochProfiler(4)
@@ -160,6 +161,7 @@ def test_one_size_is_measured_by_the_plain_pipeline(capsys: pytest.CaptureFixtur
     check_measured(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_scale_is_drawn_from_its_rows(tmp_path: Path) -> None:
     folder = tmp_path / "bench"
     folder.mkdir()

@@ -17,6 +17,7 @@ from lpgnn.config import (
     KINDS,
     SELECTIONS,
     Settings,
+    component_name,
     component_names,
     configuration_of,
     make_component,
@@ -27,7 +28,7 @@ from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
 from lpgnn.learners import RULES, Drop, LabelPropagation, Residual
 from lpgnn.models import GAT, TorchModule
-from lpgnn.privacy import AnalyticGaussian, Laplace, MultiBit
+from lpgnn.privacy import AnalyticGaussian, Laplace, MultiBit, OneRound, TwoRound
 from lpgnn.propagation import KProp
 from small_run import SMALL_GRAPH, PlainSage, Ring, RoundedNoise, ring, small
 
@@ -72,6 +73,12 @@ SCIENCE: dict[str, Any] = {
 
 def identity(**settings: Any) -> str:
     return small(**settings).identity
+
+
+def choice(kind: str, component: Any) -> dict[str, Any]:
+    """Settings that use a component; a protocol that asks needs a learner that does."""
+    asks = kind == "protocol" and not isinstance(component, OneRound)
+    return {kind: component, "learner": "two_round"} if asks else {kind: component}
 
 
 def default_options(kind: str, name: str) -> tuple[type[Component], dict[str, Any]]:
@@ -182,8 +189,9 @@ def test_the_rules_of_selection_are_those_of_the_learners() -> None:
 
 def test_every_field_is_science_or_is_not() -> None:
     fields = {field.name for field in dataclasses.fields(Settings)}
-    # tests/wire: reports and labels stand for a dataset and what it prescribes.
-    assert fields == {*SCIENCE, *NOT_SCIENCE, "hparams", "reports", "labels"}
+    # tests/wire: reports and labels stand for a dataset and what it prescribes; a protocol goes
+    # with its learner, and is changed with it below.
+    assert fields == {*SCIENCE, *NOT_SCIENCE, "hparams", "reports", "labels", "protocol"}
     assert not set(SCIENCE) & set(NOT_SCIENCE)
 
 
@@ -207,7 +215,7 @@ OTHER_VALUES: dict[str, Any] = {
     **{"steps": 3, "aggregator": "mean", "conditioning": "scale", "heads": 2, "smooth": 40},
     **{"mu": 0.5, "theta": (0.0, 1.0), "q": 0.5, "log_zero": -9.0, "weight": 1.0},
     **{"momentum": 0.9, "clusters": 4, "threshold": 0.9, "consistency": 0.2},
-    **{"down_weight": 0.2, "ramp": 50},
+    **{"down_weight": 0.2, "ramp": 50, "share": 0.3, "cells": 4},
     **{
         "refit": True,
         "split": "own",
@@ -242,7 +250,7 @@ def test_the_identity_depends_on_every_option(kind: str, name: str, option: str)
     found, options = default_options(kind, name)
     default = SMALL_GRAPH if name == "sbm" else found(**options)
     changed = default.replace(**{option: other_value(options, option)})
-    assert identity(**{kind: changed}) != identity(**{kind: default})
+    assert identity(**choice(kind, changed)) != identity(**choice(kind, default))
 
 
 def test_the_options_of_all_components_are_checked() -> None:
@@ -277,6 +285,7 @@ PLUG_INS = {
     "backbone": "@dataclass(frozen=True)\nclass Own(lpgnn.models.GraphSAGE): pass",
     "learner": "@dataclass(frozen=True)\nclass Own(lpgnn.learners.Drop): pass",
     "feature": "@dataclass(frozen=True)\nclass Own(lpgnn.privacy.RawFeatures): pass",
+    "protocol": "@dataclass(frozen=True)\nclass Own(lpgnn.privacy.TwoRound): pass",
 }
 
 
@@ -295,13 +304,45 @@ def test_the_identity_depends_on_the_source_of_a_plug_in(
         monkeypatch.syspath_prepend(folder)
         sys.modules.pop(f"plug_in_{kind}", None)
         importlib.invalidate_caches()
-        configuration = small(**{kind: {"_target_": f"plug_in_{kind}.Own"}})
+        configuration = small(**choice(kind, {"_target_": f"plug_in_{kind}.Own"}))
         found.append(configuration.identity)
         options = json.loads(configuration.columns()["options"])
         assert options[f"{kind}._target_"] == f"plug_in_{kind}.Own"
         assert len(options[f"{kind}.source"]) == 12
     assert found[0] == found[1]
     assert found[2] not in (found[0], identity())
+
+
+def test_the_protocol_is_the_one_that_the_learner_needs() -> None:
+    """Who names none gets it; one round is no part of an identity, as before there were others."""
+    assert identity(protocol="one_round") == identity()
+    assert small().protocol is None
+    assert small().columns()["protocol"] == "one_round"
+    asking = small(learner="two_round")
+    assert asking.protocol == TwoRound()
+    assert asking.identity == identity(learner="two_round", protocol="two_round")
+    assert asking.columns()["protocol"] == "two_round"
+    assert asking.total_budget == 2.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"protocol": "two_round"}, "protocol=two_round: learner=drop does not go with it"),
+        (
+            {"learner": "two_round", "protocol": "one_round"},
+            "protocol=one_round: learner=two_round",
+        ),
+        ({"learner": "two_round", "x_eps": INF}, "x_eps=inf: must be finite"),
+        ({"learner": "two_round", "feature": "ones"}, "feature=ones: .*raw or blank"),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_with_a_protocol_is_refused(
+    settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        small(**settings)
 
 
 def test_the_identity_depends_on_the_source_behind_a_torch_module(
@@ -728,7 +769,9 @@ def test_identities_are_those_of_the_stored_rows(stored: str, settings: dict[str
     assert len(rows) == 10
     columns = configuration.columns()
     for row in rows:
-        for name in (*KINDS, "fingerprint", "split"):
+        for kind in KINDS:
+            assert component_name(row, kind) == columns[kind]
+        for name in ("fingerprint", "split"):
             assert row[name] == columns[name]
         for name in ("x_eps", "y_eps", "learning_rate", "weight_decay", "dropout", "max_epochs"):
             assert float(row[name]) == columns[name]
@@ -757,6 +800,7 @@ def test_a_configuration_comes_back_from_its_row() -> None:
         {"backbone": GAT(heads=2), "mechanism": AnalyticGaussian(delta=1e-6)},
         {"mechanism": {"_target_": "small_run.RoundedNoise", "size": 2.0}, "x_eps": 3.0},
         {"learner": "label_propagation", "y_eps": INF},
+        {"learner": "two_round", "protocol": TwoRound(share=0.3), "feature": "blank"},
         {"feature": "ones", "split": "fixed", "seed": 3},
     ):
         configuration = small(**settings)

@@ -12,6 +12,8 @@ from lpgnn.finished import keep_resolved, resolved_path, tell_finished
 from lpgnn.rows import RowStore
 from lpgnn.run import main
 
+pytestmark = pytest.mark.slow
+
 SMALL = ("dataset.num_nodes=60", "dataset.num_classes=3", "dataset.num_features=40")
 RUN = (*SMALL, "repeats=2", "max_epochs=2", "device=cpu", "kernels=torch", "workers=0")
 

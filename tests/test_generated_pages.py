@@ -12,6 +12,8 @@ from lpgnn.__main__ import VERBS
 from lpgnn.config import KINDS, WATCHERS, Settings
 from lpgnn.hyperparameters import conf_dir
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def pages() -> dict[str, str]:

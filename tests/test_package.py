@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+import lpgnn
+
 ROOT = Path(__file__).parents[1]
 APART = ("ray", "mlflow")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -14,7 +16,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 def test_one_version_everywhere() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == PROJECT["version"]
+    assert citation["version"] == lpgnn.__version__ == PROJECT["version"]
     assert citation["preferred-citation"]["doi"] in (ROOT / "README.md").read_text()
     assert f"version = {{{PROJECT['version']}}}" in (ROOT / "docs/project/citing.md").read_text()
     assert f"\n## {PROJECT['version']}\n" in (ROOT / "CHANGELOG.md").read_text()

@@ -27,6 +27,8 @@ from lpgnn.tune import (
     write_table,
 )
 
+pytestmark = pytest.mark.slow
+
 NARROW = (
     *("learning_rate=0.01,0.001", "weight_decay=0.001", "dropout=0,0.5", "filter.steps=0,2"),
     *("learner.steps=0,2", "x_eps=1,inf", "y_eps=1", "max_epochs=8", "repeats=2"),

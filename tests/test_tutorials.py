@@ -1,9 +1,11 @@
 """The notebooks run from top to bottom, each in an empty folder."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 pytestmark = pytest.mark.slow
@@ -21,12 +23,25 @@ def test_every_notebook_is_known() -> None:
     assert {path.stem for path in TUTORIALS.glob("*.ipynb")} == set(ARRIVES_AT)
 
 
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[KernelManager]:
+    """One for all notebooks: a new one imports for seconds."""
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel()
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
 @pytest.mark.parametrize("name", ARRIVES_AT)
-def test_a_notebook_runs(name: str, tmp_path: Path) -> None:
+def test_a_notebook_runs(name: str, tmp_path: Path, kernel: KernelManager) -> None:
     notebook = nbformat.read(TUTORIALS / f"{name}.ipynb", as_version=4)
     assert not any(cell.get("outputs") for cell in notebook.cells), "commit it without outputs"
-    place = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, timeout=120, kernel_name="python3", resources=place).execute()
+    as_new = nbformat.v4.new_code_cell(f"%reset -f\n%cd -q {tmp_path}")
+    notebook.cells.insert(0, as_new)
+    runner = NotebookClient(notebook, km=kernel, timeout=120)
+    runner.execute()
+    assert runner.kc is not None
+    runner.kc.stop_channels()  # the kernel is not its own, so it leaves them open
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     text = "".join(output.get("text", "") for output in outputs)
     for words in ARRIVES_AT[name]:

@@ -47,6 +47,7 @@ GROUPS = {
     "filter": "What happens to the reports before the first layer.",
     "backbone": "The network.",
     "learner": "How it learns from private labels.",
+    "protocol": "Who is asked for what, and when.",
     "logger": "Who else is told of a run.",
 }
 _OPTION = re.compile(r"(\w+):\s*(.*?)\s*(?:#\s*(.*))?$")
@@ -183,7 +184,7 @@ def _choice(group: str, path: Path) -> Iterator[str]:
 _HOWTO = {
     **{"dataset": "own_graph", "mechanism": "mechanism", "label_mechanism": "label_mechanism"},
     **{"filter": "filter", "backbone": "backbone", "learner": "learner"},
-    "logger": "cluster",
+    **{"protocol": "learner", "logger": "cluster"},
 }
 
 

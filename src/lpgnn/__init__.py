@@ -33,6 +33,10 @@ _STATIONS = ("data", "privacy", "propagation", "models", "learners", "rows", "co
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("lpgnn")
     if name in _HOMES:
         return getattr(import_module(f"lpgnn.{_HOMES[name]}"), name)
     if name in _STATIONS:
@@ -41,7 +45,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted((*globals(), *_HOMES, *_STATIONS))
+    return sorted((*globals(), "__version__", *_HOMES, *_STATIONS))
 
 
 def load_graph(dataset: "str | Dataset", data_dir: str | Path = "data") -> "Graph":

@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,7 +31,12 @@ _INFINITE = ("inf", ".inf", "+inf")
 _FOLDERS = ("data_dir", "results_dir", "dataset.path", "reports", "labels")
 # Values of these that Hydra's grammar reads: grids, interpolations, quoted text and lists.
 _AS_IT_IS = re.compile(r"[,$]|^['\"\[]|^(choice|glob|shuffle|sort)\(")
+# Hydra's search path: folders, and how deep their files lie (defaults, groups, launchers).
+_LEVELS = ("*.yaml", "*/*.yaml", "hydra/*/*.yaml")
+_LISTED = re.compile(r"file://([^,\]'\"]+)")
 _KNOWN = {f.name for f in fields(Settings)}
+# What Hydra has composed in this process, by the files it can have read and the words it was given.
+_COMPOSED: dict[Hashable, dict[tuple[str, ...], dict[str, Any]]] = {}
 
 
 @dataclass(frozen=True)
@@ -171,7 +176,7 @@ class _Composer:
             self.search.append(f"hydra.searchpath=[{listed}]")
         self.folders = folders
         self.command_line = " ".join(overrides)
-        self.composed: dict[tuple[str, ...], dict[str, Any]] = {}
+        self.parsed: dict[str, Any] = {}
         self.joined: dict[tuple[str | None, tuple[str, ...]], dict[str, Any]] = {}
         self.names: dict[str, list[str]] = {}
 
@@ -185,10 +190,26 @@ class _Composer:
                 stack.enter_context(initialize_config_dir(folder, version_base="1.3"))
             self.loader = GlobalHydra.instance().config_loader()
             searched = [one.path for one in self.loader.get_search_path().get_path()]
-            own = (Path(path[7:]) for path in searched if path.startswith("file://"))
+            own = [Path(path[7:]) for path in searched if path.startswith("file://")]
             _check_names([*self.folders, *(path for path in own if path != conf_dir().resolve())])
+            self.composed = _COMPOSED.setdefault(self._read_from(searched, own), {})
             self.context = stack.pop_all()
         return self
+
+    def _read_from(self, searched: Sequence[str], own: Sequence[Path]) -> Hashable:
+        """Where Hydra looks and the state of the files there: as long as both stay, so do configs.
+
+        A report, a search and a benchmark compose the same choices many times, and Hydra takes a
+        tenth of a second for each.
+        """
+        listed = [Path(path) for text in self.search for path in _LISTED.findall(text)]
+        states = []
+        for folder, level in itertools.product((*own, *listed), _LEVELS):
+            for path in folder.glob(level):
+                with contextlib.suppress(OSError):  # an editor's link to nowhere
+                    state = path.stat()
+                    states.append((path, state.st_mtime_ns, state.st_size))
+        return (*searched, *self.search, *sorted(states))
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self.context.close()
@@ -231,7 +252,7 @@ class _Composer:
             for key, value in member.items()
             if key not in _MEMBER_KEYS and key not in taken and key.split(".")[0] not in taken
         ]
-        # Hydra's parser takes a millisecond: each choice is parsed once, not once per run.
+        # Each choice is parsed once, not once per run.
         axes = [
             [(override, *self._choice(override, text)) for text in self._choices(override)]
             for override in (*self.parse(lines), *given)
@@ -381,22 +402,27 @@ class _Composer:
         return self.names[group]
 
     def parse(self, texts: Sequence[str]) -> list[Any]:
+        """Overrides as Hydra reads them; the members of a grid have most of theirs in common."""
+        for text in texts:
+            if text not in self.parsed:
+                self.parsed[text] = self._parse(text)
+        return [self.parsed[text] for text in texts]
+
+    def _parse(self, text: str) -> Any:
         from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.errors import HydraException
 
-        parser, parsed = OverridesParser.create(config_loader=self.loader), []
-        for text in texts:
-            key, _, value = text.partition("=")
-            try:
-                (override,) = parser.parse_overrides([quoted(key, value) if value else text])
-            except HydraException as error:
-                reason = " ".join(str(error).split()).split(" See https")[0]
-                raise InputError(key, value, f"not understood: {reason}") from None
-            if override.is_interval_sweep():
-                allowed = "has no steps, and a grid needs them: use range(start,stop,step) or a,b,c"
-                raise InputError(key, value, allowed)
-            parsed.append(override)
-        return parsed
+        key, _, value = text.partition("=")
+        parser = OverridesParser.create(config_loader=self.loader)
+        try:
+            (override,) = parser.parse_overrides([quoted(key, value) if value else text])
+        except HydraException as error:
+            reason = " ".join(str(error).split()).split(" See https")[0]
+            raise InputError(key, value, f"not understood: {reason}") from None
+        if override.is_interval_sweep():
+            allowed = "has no steps, and a grid needs them: use range(start,stop,step) or a,b,c"
+            raise InputError(key, value, allowed)
+        return override
 
 
 def _settings(config: dict[str, Any], values: Sequence[tuple[Any, Any]]) -> Settings:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lpgnn.data import Dataset, Graph, GraphFacts
     from lpgnn.learners import Learner
     from lpgnn.models import Backbone
-    from lpgnn.privacy import Feature, FeatureMechanism, LabelMechanism
+    from lpgnn.privacy import Feature, FeatureMechanism, LabelMechanism, Protocol
     from lpgnn.privacy.reports import Form
     from lpgnn.propagation import Filter
 
@@ -63,6 +63,7 @@ KINDS = _Kinds(
         "feature": ("lpgnn.privacy", "Feature"),
         "mechanism": ("lpgnn.privacy", "FeatureMechanism"),
         "label_mechanism": ("lpgnn.privacy", "LabelMechanism"),
+        "protocol": ("lpgnn.privacy", "Protocol"),
         "filter": ("lpgnn.propagation", "Filter"),
         "backbone": ("lpgnn.models", "Backbone"),
         "learner": ("lpgnn.learners", "Learner"),
@@ -72,6 +73,7 @@ WATCHERS = _Kinds({"logger": ("lpgnn.loggers", "Logger")})
 SELECTIONS = ("paper", "released")  # the keys of lpgnn.learners.RULES
 OUTPUTS = ("predictions", "weights", "history")
 _DEFAULT_EPOCHS = 500
+_EARLIER_PROTOCOL = "one_round"  # of rows that name none
 
 Choice = str | Component | Mapping[str, Any]
 
@@ -91,6 +93,7 @@ class Settings:
     filter: Choice = "kprop"
     backbone: Choice = "sage"
     learner: Choice = "drop"
+    protocol: Choice | None = None
     x_eps: float = 1.0
     y_eps: float = 1.0
     reports: str | Path | None = None
@@ -190,6 +193,8 @@ class Settings:
             from lpgnn.privacy.collection import ReceivedReports
 
             return ReceivedReports(str(self.reports), str(self.labels or ""))
+        if kind == "protocol" and self.protocol is None:
+            return make_component(kind, self._suggested(kind, _EARLIER_PROTOCOL))  # type: ignore[no-any-return]
         found: Component = make_component(kind, getattr(self, kind))
         return found
 
@@ -228,6 +233,13 @@ class Settings:
         label_mechanism: Any = self.component("label_mechanism")
         y_eps = float(self.y_eps)
         seeds: dict[str, Any] = {"split": self.split, "seed": self.seed}
+        protocol: Any = self.component("protocol")
+        if protocol.asks != learner.asks:
+            wanted = "a learner that asks: two_round" if protocol.asks else "protocol=two_round"
+            allowed = f"learner={learner.name} does not go with it: needs {wanted}"
+            raise InputError("protocol", protocol.name, allowed)
+        if protocol.asks:
+            return self._asking(dataset, facts, learner, feature, protocol)
         if not learner.uses_network:  # labels and the graph are all it looks at
             filled, origin = _Table(self, dataset, facts, feature, math.inf).fill(learner)
             return Configuration(
@@ -270,6 +282,32 @@ class Settings:
             hidden_dim=self.hidden_dim,
             origin=table.origin,
             **seeds,
+        )
+
+    def _asking(
+        self, dataset: Any, facts: GraphFacts, learner: Any, feature: Any, protocol: Any
+    ) -> Configuration:
+        """A run whose nodes are asked while it learns."""
+        if self.reports is not None:
+            raise InputError("protocol", protocol.name, "reports=FILE was collected in one round")
+        if not feature.spends_budget:
+            allowed = f"protocol={protocol.name} asks for raw or blank"
+            raise InputError("feature", feature.name, allowed)
+        x_eps, y_eps = float(self.x_eps), float(self.y_eps)
+        if math.isinf(x_eps):
+            raise InputError("x_eps", self.x_eps, f"must be finite with protocol={protocol.name}")
+        return Configuration(
+            dataset=dataset,
+            graph=facts,
+            feature=feature,
+            x_eps=x_eps,
+            label_mechanism=_usable(self.component("label_mechanism"), y_eps, facts.num_classes),
+            y_eps=y_eps,
+            protocol=protocol,
+            learner=learner,
+            split=self.split,
+            seed=self.seed,
+            origin="nothing to set",
         )
 
     def _suggested(self, name: str, default: Any) -> Any:
@@ -374,6 +412,7 @@ class Configuration:
     y_eps: float = math.inf
     filter: Filter | None = None
     backbone: Backbone | None = None
+    protocol: Protocol | None = None  # None: one round
     learning_rate: float = 0.0
     weight_decay: float = 0.0
     dropout: float = 0.0
@@ -391,7 +430,10 @@ class Configuration:
 
     def columns(self) -> dict[str, Any]:
         """The configuration as it stands in a row: names, numbers, and all options as JSON."""
-        names = {kind: c.name if c else "none" for kind, c in self.components().items()}
+        components = self.components()
+        names = {kind: c.name if c else "none" for kind, c in components.items()}
+        if self.protocol is None:
+            names["protocol"] = _EARLIER_PROTOCOL
         text, fingerprint = self._options_text, self.graph.fingerprint
         return {**names, **self.numbers(), "options": text, "fingerprint": fingerprint}
 
@@ -417,7 +459,9 @@ class Configuration:
         parts: dict[str, Any] = {
             kind: component.identity if component else None
             for kind, component in self.components().items()
-            if kind != "dataset"  # the graph itself decides, not how it was loaded
+            # The graph itself decides, not how it was loaded; and rows were one round's before
+            # there were protocols.
+            if kind != "dataset" and not (kind == "protocol" and component is None)
         }
         content = {"science": SCIENCE_VERSION, "graph": self.graph.fingerprint, **parts}
         text = json.dumps({**content, **self.numbers()}, sort_keys=True, default=_plain)
@@ -435,6 +479,11 @@ class Configuration:
         if self.backbone is not None and self.backbone.shares_dropout:
             own.remove("dropout")
         return str({name: value for name, value in self.columns().items() if name not in own})
+
+    @property
+    def asks(self) -> bool:
+        """Whether nodes are asked about their features while the server learns."""
+        return self.protocol is not None and self.protocol.asks
 
     @property
     def report_form(self) -> Form:
@@ -472,6 +521,11 @@ def _plain(value: Any) -> Any:
     raise InputError("option", repr(value), allowed)
 
 
+def component_name(row: Mapping[str, Any], kind: str) -> str:
+    """The name of a row's component; a row of before there were protocols is of one round."""
+    return str(row.get(kind) or _EARLIER_PROTOCOL if kind == "protocol" else row[kind])
+
+
 def configuration_of(
     row: Mapping[str, Any], data_dir: Path, dataset: Dataset | None = None
 ) -> Configuration:
@@ -483,10 +537,10 @@ def configuration_of(
             options[kind][name] = value
     parts: dict[str, Any] = {}
     for kind, own in options.items():
-        name = row[kind]
+        name = component_name(row, kind)
         if kind == "dataset" and dataset is not None:
             parts[kind] = dataset
-        elif name != "none":
+        elif name not in ("none", _EARLIER_PROTOCOL):
             target = own.pop("_target_", None) or _named_component(kind, name).target
             found = import_target(f"{kind}._target_", target)
             is_class = isinstance(found, type) and issubclass(found, Component)

@@ -12,6 +12,12 @@ def label(configuration: Configuration) -> str:
     """A configuration in a few words."""
     c = configuration
     learner = _short(c.learner)
+    if c.protocol is not None and c.feature is not None:
+        labels = f"y_eps={c.y_eps:g}"
+        if c.label_mechanism is not None:
+            labels = f"{_short(c.label_mechanism)} {labels}"
+        asked = f"{c.feature.name} {_short(c.protocol)} x_eps={c.x_eps:g}"
+        return f"{c.dataset.name} {asked} {labels} {learner}"
     if c.feature is None or c.filter is None or c.backbone is None:
         return f"{c.dataset.name} labels only y_eps={c.y_eps:g} {learner}"
     reports = c.feature.name
@@ -79,6 +85,9 @@ def _unlabelled(c: Configuration) -> str:
 def _features(c: Configuration) -> str:
     if c.feature is None:
         return "not asked for"
+    if c.protocol is not None:
+        asked = _with_options(c.protocol.name, c.protocol.options())
+        return f"{c.feature.name}, asked for in rounds: {asked} at x_eps = {c.x_eps:g}"
     if c.mechanism is None:
         return c.feature.describe()
     bound = c.mechanism.bind(c.x_eps, c.graph.num_features)

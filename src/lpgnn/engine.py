@@ -22,7 +22,7 @@ from lpgnn.errors import InputError, RunError, StorageError
 from lpgnn.kernels import Backend
 from lpgnn.learners import Outcome, Run, Server
 from lpgnn.loggers import LoggedRun, Logger
-from lpgnn.privacy import Collected, collect
+from lpgnn.privacy import Collected, Respondents, collect
 from lpgnn.privacy.collection import ReceivedReports
 from lpgnn.propagation import PreparedGraph
 from lpgnn.provenance import engine_name, git_revision
@@ -190,15 +190,29 @@ def collect_repeat(
     drawn_for = 0 if configuration.split == "collection" else repeat
     c, streams = configuration, Streams(configuration.seed, drawn_for)
     mechanism, labels = c.mechanism, c.label_mechanism
-    return collect(
+    collected = collect(
         graph,
         split,
-        feature=c.feature,
+        feature=None if c.asks else c.feature,
         mechanism=None if mechanism is None else mechanism.bind(c.x_eps, graph.feature_dim),
         label_mechanism=None if labels is None else labels.bind(c.y_eps, graph.num_classes),
         features_generator=streams.generator("features"),
         labels_generator=streams.generator("labels"),
     )
+    return replace(collected, x_eps=c.x_eps) if c.asks else collected
+
+
+def respondents_of(
+    configuration: Configuration, graph: Graph, repeat: int, order: Tensor
+) -> Respondents | None:
+    """The users of one repeat, in the server's node order, where the protocol asks them."""
+    c = configuration
+    if not c.asks or c.feature is None:
+        return None
+    drawn_for = 0 if c.split == "collection" else repeat
+    generator = Streams(c.seed, drawn_for).generator("features")
+    features = c.feature.vectors(graph).select_rows(order)
+    return Respondents(features, c.x_eps, generator=generator)
 
 
 def _run_batch(
@@ -215,7 +229,10 @@ def _run_batch(
         raise ValueError("runs of different kinds cannot train side by side")
     splits = [split_of(member, graph, repeat) for member, repeat in members]
     runs = [
-        run_of(own, repeat, collect_repeat(own, graph, split, repeat), prepared)
+        replace(
+            run_of(own, repeat, collect_repeat(own, graph, split, repeat), prepared),
+            respondents=respondents_of(own, graph, repeat, prepared.order.cpu()),
+        )
         for (own, repeat), split in zip(members, splits, strict=True)
     ]
     server = replace(
@@ -281,7 +298,7 @@ def run_of(
 
 def server_of(configuration: Configuration, prepared: PreparedGraph) -> Server:
     c = configuration
-    return Server(prepared, c.filter, c.backbone, c.max_epochs, c.hidden_dim)
+    return Server(prepared, c.filter, c.backbone, c.max_epochs, c.hidden_dim, protocol=c.protocol)
 
 
 def probabilities_of(

@@ -107,7 +107,7 @@ def predict(
     keys = ("repeat", "rule", "num_features", "num_classes")
     if (
         not isinstance(row, dict)
-        or not {*KINDS, "options"} <= row.keys()
+        or not {*KINDS, "options"} - {"protocol"} <= row.keys()
         or any(key not in origin for key in keys)
     ):
         raise InputError("model", model, "must be a file of save=weights")

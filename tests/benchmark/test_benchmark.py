@@ -12,14 +12,16 @@ import pytest
 
 from lpgnn.benchmark import __main__ as command
 from lpgnn.benchmark.entries import Entry, known_entries
-from lpgnn.benchmark.plan import Plan
+from lpgnn.benchmark.plan import Plan, Setting, Values
 from lpgnn.benchmark.protocol import Protocol, load_protocol
-from lpgnn.benchmark.standings import Against, sentence, standings
+from lpgnn.benchmark.standings import Against, Standing, sentence, standings
 from lpgnn.errors import InputError
 from lpgnn.report.evidence import Source
 from lpgnn.report.paired import Difference
 from lpgnn.rows import RowStore
 from lpgnn.sweeps.session import run_points
+
+pytestmark = pytest.mark.slow
 
 PROTOCOL = Protocol(
     metrics={"sbm": "balanced_acc"},
@@ -69,6 +71,16 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     return plan
 
 
+@pytest.fixture(scope="module")
+def chosen(computed: Plan) -> dict[Setting, Values]:
+    return computed.chosen()
+
+
+@pytest.fixture(scope="module")
+def found(computed: Plan) -> list[Standing]:
+    return standings(computed, Source(computed.results_dir))
+
+
 def test_everyone_has_as_many_trials_on_one_collection() -> None:
     trials = Plan(PROTOCOL, ENTRIES, Path("results")).trials()
     assert trials.keys() == {
@@ -90,9 +102,9 @@ def test_everyone_has_as_many_trials_on_one_collection() -> None:
 
 
 def test_the_reported_runs_have_the_values_of_the_lowest_noisy_validation_loss(
-    computed: Plan,
+    computed: Plan, chosen: dict[Setting, Values]
 ) -> None:
-    chosen, store = computed.chosen(), RowStore(computed.results_dir / "tuning")
+    store, reported = RowStore(computed.results_dir / "tuning"), computed.reported(chosen)
     for setting, tried in computed.trials().items():
         losses = []
         for values, point in tried:
@@ -101,7 +113,7 @@ def test_the_reported_runs_have_the_values_of_the_lowest_noisy_validation_loss(
             key = (row["paper/qualified"] != "true", float(row["paper/val/loss"]))
             losses.append((key, values))
         assert chosen[setting] == min(losses, key=lambda one: one[0])[1]
-        for point in computed.reported(chosen)[setting]:
+        for point in reported[setting]:
             assert point.settings.seed == 0
             assert point.settings.repeats == 3
             for name, value in chosen[setting].items():
@@ -114,16 +126,16 @@ def test_without_all_trials_nothing_is_chosen(computed: Plan, tmp_path: Path) ->
     assert replace(computed, results_dir=tmp_path).chosen() == {}
 
 
-def test_every_entry_but_controls_has_blank_runs(computed: Plan) -> None:
-    reported = computed.reported(computed.chosen())
-    for (name, _, _), points in reported.items():
+def test_every_entry_but_controls_has_blank_runs(
+    computed: Plan, chosen: dict[Setting, Values]
+) -> None:
+    for (name, _, _), points in computed.reported(chosen).items():
         blank = [p for p in points if p.control]
         assert len(blank) == (0 if name == "labels_only" else 2)
         assert {p.settings.component("feature").name for p in blank} <= {"blank"}
 
 
-def test_standings_from_the_rows(computed: Plan) -> None:
-    found = standings(computed, Source(computed.results_dir))
+def test_standings_from_the_rows(found: list[Standing]) -> None:
     mb = next(s for s in found if (s.entry.name, s.x_eps, s.y_eps) == ("mb", 0.1, 1.0))
     values = {int(r["repeat"]): float(r["released/test/balanced_acc"]) for r in mb.cell.rows}
     assert mb.summary.mean == pytest.approx(fmean(values.values()))
@@ -140,10 +152,10 @@ def test_standings_from_the_rows(computed: Plan) -> None:
     assert group[0].summary.mean >= group[1].summary.mean
 
 
-def test_the_command_of_a_standing_makes_its_rows(computed: Plan) -> None:
+def test_the_command_of_a_standing_makes_its_rows(found: list[Standing]) -> None:
     from lpgnn.composition import expand
 
-    for one in standings(computed, Source(computed.results_dir)):
+    for one in found:
         words = one.command.split()[3:]
         (point,) = expand(words)
         assert point.settings.resolve().identity == one.cell.identity
@@ -153,8 +165,8 @@ def against(mean: float, holm_p: float) -> Against:
     return Against(Difference(mean, mean - 1, mean + 1, 10, holm_p / 2), holm_p)
 
 
-def test_only_who_beats_both_controls_beats_both(computed: Plan) -> None:
-    one = standings(computed, Source(computed.results_dir))[-1]
+def test_only_who_beats_both_controls_beats_both(found: list[Standing]) -> None:
+    one = found[-1]
     verdicts = {
         (2.0, 0.01): "above",
         (-2.0, 0.01): "below",
@@ -172,13 +184,12 @@ def test_only_who_beats_both_controls_beats_both(computed: Plan) -> None:
 
 
 def test_the_page_and_tables_say_what_the_standings_say(
-    computed: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    computed: Plan, found: list[Standing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: PROTOCOL)
     monkeypatch.setattr("lpgnn.benchmark.entries.known_entries", lambda folder: ENTRIES)
     folder = computed.results_dir
     assert command.main(["page", f"results_dir={folder}"]) == 0
-    found = standings(computed, Source(folder))
     page = (folder / "benchmark" / "leaderboard.html").read_text()
     assert "http" not in re.sub(r"http://www\.w3\.org", "", page.split("<script>")[0])
     rows = json.loads(re.search(r"const rows = (.*);\n", page)[1])  # type: ignore[index]

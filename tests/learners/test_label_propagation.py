@@ -231,7 +231,7 @@ def test_a_stack_that_does_not_help_elsewhere_is_not_taken(
     own = collected(y_eps=math.inf)
     one = scores_of(own, "lazy", "one")
     assert scores_of(own, "lazy", "stack").choice.startswith("stack ")
-    monkeypatch.setattr(module, "_fit", lambda start, *_: -start)  # every class but its own
+    monkeypatch.setattr(module, "fit_weights", lambda start, *_: -start)  # every class but its own
     refused = scores_of(own, "lazy", "stack")
     assert (refused.choice, refused.loss) == (one.choice, one.loss)
     assert torch.equal(refused.scores, one.scores)

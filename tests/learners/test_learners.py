@@ -185,6 +185,7 @@ def test_subsets_of_one_class_train_like_randomized_response(
         torch.testing.assert_close(found.history[name], curve, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 @both_kernels
 @every_learner
 def test_mechanisms_of_all_kinds_side_by_side(learner: Learner, kernels: str) -> None:

@@ -313,6 +313,7 @@ def some_factors() -> tuple[float, ...]:
     return tuple(factors.tolist())
 
 
+@pytest.mark.slow
 @both_kernels
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mechanism", ["mb", "lp"])
@@ -464,6 +465,7 @@ def ten_runs(mechanism: str | None = "mb") -> list[Run]:
     ]
 
 
+@pytest.mark.slow
 @both_kernels
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mechanism", ["mb", "1b"])
@@ -717,6 +719,7 @@ def test_a_network_or_a_loss_of_the_wrong_shape_is_refused() -> None:
 PLUGGED_IN = TorchModule("torch_geometric.nn.models.GIN")
 
 
+@pytest.mark.slow
 @both_kernels
 def test_a_plugged_in_network_trains_reproducibly(kernels: str) -> None:
     def outcomes(repeats: Sequence[int], dropout: float = 0.5) -> list[Outcome]:

@@ -18,6 +18,8 @@ from lpgnn.rows import RowStore
 from lpgnn.run import main
 from small_run import SMALL_GRAPH, small, stored_science
 
+pytestmark = pytest.mark.slow
+
 GRAPH = ("dataset.num_nodes=300", "dataset.num_classes=4", "dataset.num_features=90")
 SMALL = (*GRAPH, "max_epochs=3", "repeats=2", "device=cpu")
 OWN = ("logger=custom", "logger._target_=loggers.own_logger.Notes")

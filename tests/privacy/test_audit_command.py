@@ -33,6 +33,8 @@ from .broken_mechanisms import (
 from .own_mechanisms import Skewed
 from .pvalues import seeded
 
+pytestmark = pytest.mark.slow
+
 TEST: dict[str, Any] = {"draws": 20_000, "confidence": 0.9999}
 
 

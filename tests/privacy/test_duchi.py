@@ -103,6 +103,7 @@ class TiesOnBothSides(Duchi):
         return FeatureReports((clean * signs).to(torch.int8), self.scale(), self.offset())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Duchi, TiesOnBothSides])
 def test_the_audit_tells_honest_from_broken(kind: type[Duchi]) -> None:
     audit = audit_features(kind(1.0, 2), draws=20_000, confidence=0.9999, generator=seeded())

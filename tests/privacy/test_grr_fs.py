@@ -71,6 +71,7 @@ class PerFeature(GrrFs):
         return MultiBit(m * self.epsilon, self.num_features, num_samples=m)
 
 
+@pytest.mark.slow
 def test_the_audit_refutes_a_budget_per_feature() -> None:
     broken = PerFeature(1.0, 3, num_samples=3)
     audit = audit_features(broken, draws=20_000, confidence=0.9999, generator=seeded())

@@ -119,6 +119,7 @@ class HalfTheNoise(PrivUnit):
         return PrivUnit(2 * self.epsilon, self.num_features).above_probability()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [PrivUnit, HalfTheNoise])
 def test_the_audit_tells_honest_from_broken(kind: type[PrivUnit]) -> None:
     audit = audit_features(kind(1.0, 2), draws=20_000, confidence=0.9999, generator=seeded())

@@ -9,7 +9,7 @@ from torch import Tensor
 from lpgnn.data.graph import Topology
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
-from lpgnn.privacy.reports import Collected, FeatureReports, LabelReports
+from lpgnn.privacy.reports import Collected, FeatureReports, LabelReports, Round
 
 DENSE = torch.tensor([[1.0, 0.0, -1.0], [0.0, 1.0, 0.0]])
 RECTIFIED = torch.tensor([[2.5, 0.5, -1.5], [0.5, 2.5, 0.5]])  # 2 * sent + 1/2
@@ -92,6 +92,7 @@ def test_the_server_holds_these_fields_and_no_others() -> None:
         "x_eps",
         "y_eps",
         "parameters",
+        "rounds",
     }
     assert {field.name for field in dataclasses.fields(LabelReports)} == {
         "classes",
@@ -152,3 +153,7 @@ def test_another_node_order_moves_everything_that_belongs_to_a_node() -> None:
     assert moved.train_mask.tolist() == [False, True, False]
     assert moved.val_mask.tolist() == [False, False, True]
     assert collected(features=None).reordered(topology, order).features is None
+    asked = Round(torch.tensor([1, 2]), "why?", torch.tensor([5, 6]))
+    (after,) = collected(rounds=(asked,)).reordered(topology, order).rounds
+    assert after.nodes.tolist() == [2, 0]
+    assert after.answers is asked.answers

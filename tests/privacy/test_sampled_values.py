@@ -159,6 +159,7 @@ class SpendsItAllOnEach(Piecewise):
         return self.epsilon
 
 
+@pytest.mark.slow
 def test_the_audit_finds_honest_ones_to_hold() -> None:
     audit = audit_features(Hybrid(1.0, 1), draws=20_000, confidence=0.9999, generator=seeded())
     assert audit.verdict == "holds"
@@ -166,6 +167,7 @@ def test_the_audit_finds_honest_ones_to_hold() -> None:
     assert audit.finding.epsilon > 0.5
 
 
+@pytest.mark.slow
 def test_the_audit_refutes_a_broken_one() -> None:
     broken = SpendsItAllOnEach(5.0, 2)
     audit = audit_features(broken, draws=20_000, confidence=0.9999, generator=seeded())

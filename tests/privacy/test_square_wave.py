@@ -58,6 +58,7 @@ class AsPublished(SquareWave):
         return torch.where(draw < left, place * (t + 1) - b - 1, middle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [SquareWave, AsPublished])
 def test_the_audit_tells_honest_from_published(kind: type[SquareWave]) -> None:
     audit = audit_features(kind(1.0, 1), draws=20_000, confidence=0.9999, generator=seeded())

@@ -8,6 +8,8 @@ from lpgnn.report.__main__ import main
 from lpgnn.report.page import ranges
 from report.rows import add_rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("arguments", "message"),

@@ -9,6 +9,8 @@ from lpgnn.report import Source, draw_figure
 from lpgnn.report.tables import Printed
 from report.rows import add_rows, write_experiment
 
+pytestmark = pytest.mark.slow
+
 GRID = """
 grid:
   - {dataset: "cora,pubmed", backbone: "gcn,sage", x_eps: "0.1,1,inf", y_eps: "1,2"}

@@ -12,6 +12,8 @@ from lpgnn.report.__main__ import main
 from lpgnn.rows import summarise
 from report.rows import add_rows, write_experiment
 
+pytestmark = pytest.mark.slow
+
 MINE = """
 title: My comparison
 grid:

@@ -10,6 +10,8 @@ from lpgnn.report.tables import Number, best_of
 from lpgnn.rows import RowStore, Summary
 from report.rows import add_rows, write_experiment
 
+pytestmark = pytest.mark.slow
+
 GRID = """
 grid:
   - {dataset: "cora,pubmed", learner: "cross_entropy,forward", x_eps: 1, y_eps: "0.5,1"}

@@ -17,7 +17,8 @@ def make_row(identity: str, repeat: int, acc: float = 81.25, **changes: Any) -> 
     row: dict[str, Any] = {
         **{"id": identity, "repeat": repeat, "dataset": "sbm", "feature": "raw"},
         **{"mechanism": "mb", "x_eps": 1.0, "label_mechanism": "rr", "y_eps": float("inf")},
-        **{"filter": "kprop", "backbone": "sage", "learner": "drop", "learning_rate": 0.01},
+        **{"filter": "kprop", "backbone": "sage", "protocol": "one_round", "learner": "drop"},
+        "learning_rate": 0.01,
         **{"weight_decay": 1e-05, "dropout": 0.5, "max_epochs": 500, "hidden_dim": 16},
         **{"split": "random", "seed": 0, "options": OPTIONS, "fingerprint": "92e4d5b2"},
         "status": "ok",

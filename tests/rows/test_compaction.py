@@ -185,6 +185,7 @@ def test_a_taken_shard_that_still_grows_is_not_removed(
     assert list((tmp_path / "local" / "merging").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_published", [False, True])
 def test_killed_at_any_step_a_compaction_loses_nothing(is_published: bool, tmp_path: Path) -> None:
     """Stop before the n-th change of the folder, for every n until there is none left."""
@@ -244,6 +245,7 @@ def test_compactions_writers_and_readers_at_once(tmp_path: Path) -> None:
     assert keys(store.read("sbm")) == [(i, r) for i in "abc" for r in range(80)]
 
 
+@pytest.mark.slow
 def test_compactions_killed_at_random_lose_nothing(tmp_path: Path) -> None:
     moments = random.Random(0)
     for number in range(25):

@@ -23,8 +23,8 @@ def without(line: bytes, old: bytes, new: bytes) -> bytes:
 
 # What is in the file, the keys that are read from it, and what the one warning says.
 PUBLISHED: dict[str, tuple[bytes, list[tuple[str, int]], str]] = {
-    "a word at the end": (GOOD + b"oops\n", KEYS, "line 5: 1 cells instead of 47"),
-    "a word without an end": (GOOD + b"oops", KEYS, "line 5: 1 cells instead of 47"),
+    "a word at the end": (GOOD + b"oops\n", KEYS, "line 5: 1 cells instead of 48"),
+    "a word without an end": (GOOD + b"oops", KEYS, "line 5: 1 cells instead of 48"),
     "the header again": (GOOD + HEADER, KEYS, "line 5"),
     "two files in one": (GOOD + GOOD, KEYS, "line 5"),
     "conflict markers": (
@@ -38,9 +38,9 @@ PUBLISHED: dict[str, tuple[bytes, list[tuple[str, int]], str]] = {
     "NULs at the end": (GOOD + b"\0" * 4096, KEYS, "line 5: control characters"),
     "a row cut in the middle": (GOOD[:-150], KEYS[:2], "line 4"),
     "a row cut inside quotes": (GOOD[: GOOD.rindex(b"filter.steps")], KEYS[:2], "line 4"),
-    "a row without its last cell": (GOOD[: GOOD.rindex(b",")], KEYS[:2], "46 cells instead of 47"),
+    "a row without its last cell": (GOOD[: GOOD.rindex(b",")], KEYS[:2], "47 cells instead of 48"),
     "half a word at the end": (GOOD[:-3], KEYS[:2], "dirty is 'fal'"),
-    "a cell too many": (HEADER + FIRST[:-1] + b",1\n" + SECOND, KEYS[1:2], "line 2: 48 cells"),
+    "a cell too many": (HEADER + FIRST[:-1] + b",1\n" + SECOND, KEYS[1:2], "line 2: 49 cells"),
     "a quote that never closes": (HEADER + b'"' + FIRST + SECOND, KEYS[1:2], "line 2"),
     "a stray quote": (HEADER + without(FIRST, b'lazy""', b'lazy"') + SECOND, KEYS[1:2], "line 2"),
     "no id": (HEADER + FIRST[1:] + SECOND, KEYS[1:2], "line 2: id is ''"),
@@ -225,8 +225,8 @@ def test_each_bad_line_is_reported_once_also_when_the_file_grows(
     publish(tmp_path, GOOD + b"oops\nagain\n")
     RowStore(tmp_path).read("sbm")
     first, second = (record.getMessage() for record in caplog.records)
-    assert "1 line is not used (line 5: 1 cells instead of 47)" in first
-    assert "1 line is not used (line 6: 1 cells instead of 47)" in second
+    assert "1 line is not used (line 5: 1 cells instead of 48)" in first
+    assert "1 line is not used (line 6: 1 cells instead of 48)" in second
 
 
 def test_bad_lines_are_kept_in_a_file_that_the_message_names(
@@ -238,7 +238,7 @@ def test_bad_lines_are_kept_in_a_file_that_the_message_names(
     assert record.getMessage().endswith("; kept in set_aside/rows-sbm.csv.bad")
     kept = (tmp_path / "local" / "set_aside" / "rows-sbm.csv.bad").read_bytes()
     first, second = kept.splitlines()
-    assert first == b"line 5: 1 cells instead of 47: oops"
+    assert first == b"line 5: 1 cells instead of 48: oops"
     assert second.startswith(b"line 6: ")
     assert second.endswith(THIRD[:-200])
 
@@ -250,7 +250,7 @@ def test_a_reader_that_may_not_write_reads_all_the_same(
     (tmp_path / "local").write_text("in the way")
     assert keys(RowStore(tmp_path).read("sbm")) == KEYS
     (record,) = caplog.records
-    assert record.getMessage().endswith("(line 5: 1 cells instead of 47)")
+    assert record.getMessage().endswith("(line 5: 1 cells instead of 48)")
 
 
 def test_many_bad_lines_make_one_short_message(

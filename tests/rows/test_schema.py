@@ -28,7 +28,7 @@ def test_the_columns_and_their_order() -> None:
         *("released/test/balanced_acc", "duration", "device", "version"),
         *("science", "engine", "revision", "written", "dirty"),
     )
-    assert len(COLUMNS) == 47 == len(set(COLUMNS))
+    assert len(COLUMNS) == 48 == len(set(COLUMNS))
 
 
 def test_provenance_does_not_hold_science() -> None:

@@ -17,6 +17,8 @@ from lpgnn.errors import InputError
 from lpgnn.privacy.collection import Collection
 from lpgnn.rows import RowStore
 
+pytestmark = pytest.mark.slow
+
 GRAPH = BlockModel(num_nodes=300, num_classes=4, num_features=90)
 WORDS = ["dataset=sbm", "dataset.num_nodes=300", "dataset.num_classes=4", "dataset.num_features=90"]
 

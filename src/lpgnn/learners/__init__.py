@@ -21,3 +21,4 @@ from lpgnn.learners.reconstruction import Reconstruction as Reconstruction
 from lpgnn.learners.residual import Residual as Residual
 from lpgnn.learners.selection import RULES as RULES
 from lpgnn.learners.symmetric_cross_entropy import SymmetricCrossEntropy as SymmetricCrossEntropy
+from lpgnn.learners.two_round import TwoRoundLearner as TwoRoundLearner

@@ -6,7 +6,7 @@ the result, is chosen by the forward-correction loss on held-out labels: the lab
 dealt into folds, and a fold's scores come from the others' labels.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Literal
@@ -60,7 +60,7 @@ class LabelPropagation(Learner):
         outcomes = []
         for run in runs:
             scores = label_scores(run.collected, operator, self.walk, self.combine, self.labels)
-            outcomes.append(_outcome(scores, run.collected))
+            outcomes.append(outcome_of(scores, run.collected))
         if server.on_epoch is not None:
             server.on_epoch()
         return outcomes
@@ -87,7 +87,7 @@ class LabelScores:
     loss: float  # forward-correction loss on the held-out labels
 
 
-def _outcome(scores: LabelScores, collected: Collected) -> Outcome:
+def outcome_of(scores: LabelScores, collected: Collected) -> Outcome:
     """The scores in the form of a training of one epoch."""
     predictions = predict(scores.scores[None])[0].cpu()
     agrees = (predictions == collected.labels.classes).float()
@@ -130,12 +130,7 @@ def label_scores(
     sizes = known.flatten(1).std(1).clamp(min=1e-12)  # [J]
     known = known / sizes[:, None, None]
     reports = collected.labels.likelihood.to(device)[:, labelled]  # [c, L]
-
-    def losses(logits: Tensor, reports: Tensor = reports) -> Tensor:  # [..., c, L] -> [..., L]
-        lowest = reports.amin(0)
-        likelihood = lowest + ((reports - lowest) * logits.softmax(-2)).sum(-2)
-        return -(likelihood + FLOOR).log()
-
+    losses = partial(report_losses, reports=reports)
     each = torch.stack([losses(sharpness * known) for sharpness in _SHARPNESS])  # [T, J, L]
     sharpest = each.mean(2).argmin(0)  # [J]
     best = _most_cautious(each[sharpest, torch.arange(len(names))])
@@ -145,18 +140,28 @@ def label_scores(
     choice = f"{names[best]} x {sharpness:.3g}"
     if combine == "stack":
         learning = collected.train_mask.to(device)[labelled]  # [L]; the others judge
-        tried = _fit(weights, known[:, :, learning], partial(losses, reports=reports[:, learning]))
-        judging = partial(losses, reports=reports[:, ~learning])
+        tried = fit_weights(weights, known[:, :, learning], reports[:, learning])
+        judging = partial(report_losses, reports=reports[:, ~learning])
         gain = judging(_mixed(weights, known[:, :, ~learning])) - judging(
             _mixed(tried, known[:, :, ~learning])
         )
         if float(gain.mean()) > float(gain.std()) / gain.numel() ** 0.5:
-            weights = _fit(weights, known, losses)
+            weights = fit_weights(weights, known, reports)
             choice = "stack " + " ".join(f"{w:.2f}" for w in weights.tolist())
     total = torch.zeros_like(next(iter(candidates.values())))
     for weight, size, z in zip(weights, sizes, candidates.values(), strict=True):
         total += weight / size * z
     return LabelScores(total, choice, float(losses(_mixed(weights, known)).mean()))
+
+
+def report_losses(logits: Tensor, reports: Tensor) -> Tensor:
+    """-log p(report) under the logits' classes.  [..., c, L], [c, L] -> [..., L]
+
+    reports: p(report | class)
+    """
+    lowest = reports.amin(0)
+    likelihood = lowest + ((reports - lowest) * logits.softmax(-2)).sum(-2)
+    return -(likelihood + FLOOR).log()
 
 
 def _most_cautious(losses: Tensor) -> int:
@@ -200,8 +205,11 @@ def _mixed(weights: Tensor, candidates: Tensor) -> Tensor:  # [J], [J, c, L] -> 
     return (weights[:, None, None] * candidates).sum(0)
 
 
-def _fit(start: Tensor, known: Tensor, losses: Callable[[Tensor], Tensor]) -> Tensor:
-    """Weights of the candidates, by Newton-like steps from the best single one."""
+def fit_weights(start: Tensor, known: Tensor, reports: Tensor) -> Tensor:
+    """Weights of candidate scores by forward-corrected loss, with a small ridge to the start.
+
+    [J], [J, c, L], [c, L] -> [J]
+    """
     weights = start.clone().requires_grad_()
     optimizer = torch.optim.LBFGS(
         [weights], max_iter=60, tolerance_grad=1e-6, line_search_fn="strong_wolfe"
@@ -210,7 +218,7 @@ def _fit(start: Tensor, known: Tensor, losses: Callable[[Tensor], Tensor]) -> Te
     def closure() -> Tensor:
         optimizer.zero_grad()
         ridge = (weights - start).square().sum() / known.shape[2]
-        value = losses(_mixed(weights, known)).mean() + ridge
+        value = report_losses(_mixed(weights, known), reports).mean() + ridge
         value.backward()
         return value
 

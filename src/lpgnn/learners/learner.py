@@ -11,7 +11,7 @@ from torch import Tensor
 from lpgnn.components import Component
 from lpgnn.errors import InputError
 from lpgnn.models import Backbone, Network, Shape, Weights
-from lpgnn.privacy import Collected
+from lpgnn.privacy import Collected, Protocol, Question, Respondents, Round
 from lpgnn.propagation import Filter, PreparedGraph, PropagatedFeatures
 from lpgnn.randomness import ServerStreams
 
@@ -25,6 +25,15 @@ class Run:
     learning_rate: float = 0.0
     weight_decay: float = 0.0
     dropout: float = 0.0
+    respondents: Respondents | None = None  # of a protocol that asks, in the same order
+
+    def ask(self, nodes: Tensor, question: Question) -> "Run":
+        """The run after another round.  nodes: [n], none of which was asked before"""
+        if self.respondents is None:
+            allowed = "needs users who answer while it learns: protocol=two_round"
+            raise InputError("learner", "asks questions", allowed)
+        answers = self.respondents.ask(nodes, question)
+        return replace(self, collected=self.collected.with_round(Round(nodes, question, answers)))
 
 
 @dataclass(frozen=True)
@@ -39,6 +48,7 @@ class Server:
     keep_probabilities: bool = False  # in the outcomes, beside the predictions
     keep_weights: bool = False
     with_val: bool = False  # learn from the validation nodes, too
+    protocol: Protocol | None = None  # None: one round
     on_epoch: Callable[[], None] | None = None
 
     @property
@@ -108,12 +118,14 @@ class Learner(Component, ABC):
     """A way to learn from reports.
 
     ``uses_network``: it trains the backbone on filtered features; otherwise labels and the graph
-    are all it looks at.  ``suggests`` holds settings that suit it; they apply where a user leaves
+    are all it looks at.  ``asks``: it asks nodes about their features, under a protocol that does.
+    ``suggests`` holds settings that suit it; they apply where a user leaves
     them open ("filter.conditioning" is an option of the filter).
     """
 
     kind: ClassVar[str] = "learner"
     uses_network: ClassVar[bool] = True
+    asks: ClassVar[bool] = False
     suggests: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod

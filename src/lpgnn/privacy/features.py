@@ -39,6 +39,11 @@ class Feature(Component, ABC):
     ) -> FeatureReports:
         """What the server receives.  -> [N, d]"""
 
+    def vectors(self, graph: Graph) -> CsrMatrix:
+        """What nodes hold that can be asked about.  -> [N, d]"""
+        allowed = "has nothing that nodes could be asked about; allowed: raw, blank"
+        raise InputError("feature", self.name, allowed)
+
     def describe(self) -> str:
         """The feature in the plan of a run, where it is not the private ones."""
         return f"{self.name} instead of private features: no budget spent on features"
@@ -55,15 +60,18 @@ class RawFeatures(Feature):
     def reports(
         self, graph: Graph, mechanism: FeatureMechanism | None, *, generator: torch.Generator
     ) -> FeatureReports:
-        x = graph.features
-        if x is None:
-            allowed = f"needs private features, which {graph.name} does not have here; "
-            raise InputError("feature", self.name, allowed + "allowed: blank, ones, ohd, rnd")
+        x = self.vectors(graph)
         if mechanism is not None:
             return _perturbed(x, mechanism, generator=generator)
         # A copy: a later change of a clean tensor must not reach the server.
         copy = CsrMatrix(x.indptr.clone(), x.indices.clone(), x.values.clone(), x.shape)
         return FeatureReports(copy, scale=1.0, offset=0.0)
+
+    def vectors(self, graph: Graph) -> CsrMatrix:
+        if graph.features is None:
+            allowed = f"needs private features, which {graph.name} does not have here; "
+            raise InputError("feature", self.name, allowed + "allowed: blank, ones, ohd, rnd")
+        return graph.features
 
     def describe(self) -> str:
         return "sent as they are (x_eps = inf)"
@@ -82,8 +90,10 @@ class BlankFeatures(Feature):
     ) -> FeatureReports:
         if mechanism is None:
             raise InputError("feature", self.name, "needs a mechanism: a finite x_eps")
-        blank = _zeros(graph.num_nodes, graph.feature_dim)
-        return _perturbed(blank, mechanism, generator=generator)
+        return _perturbed(self.vectors(graph), mechanism, generator=generator)
+
+    def vectors(self, graph: Graph) -> CsrMatrix:
+        return _zeros(graph.num_nodes, graph.feature_dim)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -90,12 +90,21 @@ class LabelReports:
 
 
 @dataclass(frozen=True, eq=False)
+class Round:
+    """One round of an interactive protocol: who was asked what, and the private answers."""
+
+    nodes: Tensor  # [n] int64
+    question: Any  # a ``privacy.questions.Question``, with what was published for it
+    answers: FeatureReports | Tensor  # [n, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Collected:
     """The privacy boundary: everything the server holds, and nothing else.
 
-    The topology, the perturbed reports and public numbers.  No clean feature, no clean label (but
-    for budgets of inf), nothing about the labels of unlabelled nodes, and no tensor shared with
-    the clean graph.
+    The topology, the perturbed reports, the answers of any rounds, and public numbers.  No clean
+    feature, no clean label (but for budgets of inf), nothing about the labels of unlabelled nodes,
+    and no tensor shared with the clean graph.
     """
 
     topology: Topology
@@ -106,6 +115,7 @@ class Collected:
     x_eps: float
     y_eps: float
     parameters: Mapping[str, float]  # public numbers of the feature mechanism
+    rounds: tuple[Round, ...] = ()  # in their order; no node is in two of them
 
     def __post_init__(self) -> None:
         nodes, c = self.topology.num_nodes, self.labels.num_classes
@@ -128,6 +138,9 @@ class Collected:
             raise InputError("val_mask", "overlapping", "must be disjoint from train_mask")
         labelled = self.train_mask | self.val_mask
         self._check_labels(labelled)
+        asked = torch.cat([r.nodes for r in self.rounds]) if self.rounds else torch.empty(0)
+        if asked.unique().numel() != asked.numel():
+            raise InputError("rounds", "a node asked twice", "its x_eps is spent by one answer")
 
     def _check_labels(self, labelled: Tensor) -> None:
         labels, allowed = self.labels, "must hold nothing about unlabelled nodes"
@@ -157,11 +170,18 @@ class Collected:
     def num_classes(self) -> int:
         return self.labels.num_classes
 
+    def with_round(self, asked: Round) -> "Collected":
+        """The same after another round."""
+        return replace(self, rounds=(*self.rounds, asked))
+
     def reordered(self, topology: Topology, order: Tensor) -> "Collected":
         """The same in another node order; ``topology`` is the graph in that order."""
+        place = torch.empty_like(order)
+        place[order] = torch.arange(order.numel(), device=order.device)
         return replace(
             self,
             topology=topology,
+            rounds=tuple(replace(asked, nodes=place[asked.nodes]) for asked in self.rounds),
             features=None if self.features is None else self.features.select(order),
             labels=self.labels.select(order),
             train_mask=self.train_mask[order],

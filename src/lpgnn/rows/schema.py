@@ -22,7 +22,7 @@ MEASURES = (
 )
 SETTINGS = (
     *("dataset", "feature", "mechanism", "x_eps", "label_mechanism", "y_eps"),
-    *("filter", "backbone", "learner", "learning_rate", "weight_decay", "dropout"),
+    *("filter", "backbone", "protocol", "learner", "learning_rate", "weight_decay", "dropout"),
     *("max_epochs", "hidden_dim", "split", "seed", "options", "fingerprint"),
 )
 COLUMNS = (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lpgnn.config import KINDS, Configuration
+from lpgnn.config import KINDS, Configuration, component_name
 from lpgnn.rows import package_version
 
 # Seconds for each unit of work below, fitted to rows and benchmarks; `python -m lpgnn.bench costs`
@@ -67,7 +67,8 @@ def is_measure(row: Mapping[str, str]) -> bool:
 
 def cost_kind(columns: Mapping[str, Any]) -> tuple[str, ...]:
     """What runs of the same cost share."""
-    return tuple(str(columns[name]) for name in (*KINDS, "options", "hidden_dim"))
+    names = (component_name(columns, kind) for kind in KINDS)
+    return (*names, str(columns["options"]), str(columns["hidden_dim"]))
 
 
 def work(configuration: Configuration) -> dict[str, float]:

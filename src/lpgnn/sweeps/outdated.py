@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from lpgnn.config import KINDS
+from lpgnn.config import KINDS, component_name
 from lpgnn.rows import Row, RowStore, recorded_source
 from lpgnn.sweeps.tasks import Part
 
@@ -43,8 +43,10 @@ def _why_outdated(
 
 
 def _named_values(columns: Mapping[str, str]) -> tuple[str, ...]:
-    names = (*KINDS, "x_eps", "y_eps", "learning_rate", "weight_decay", "dropout")
-    return tuple(columns[name] for name in (*names, "max_epochs", "hidden_dim", "split", "seed"))
+    names = ("x_eps", "y_eps", "learning_rate", "weight_decay", "dropout")
+    numbers = (*names, "max_epochs", "hidden_dim", "split", "seed")
+    components = (component_name(columns, kind) for kind in KINDS)
+    return (*components, *(columns[name] for name in numbers))
 
 
 def _what_changed(row: Mapping[str, str], columns: Mapping[str, str]) -> str:

@@ -1,0 +1,293 @@
+"""The learner of two rounds: its estimates by hand and by dense algebra, and its blank control."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from lpgnn.config import Settings
+from lpgnn.data.graph import Graph, Topology
+from lpgnn.data.sparse import CsrMatrix
+from lpgnn.engine import run_repeats
+from lpgnn.errors import InputError
+from lpgnn.learners import Outcome, Run, TwoRoundLearner
+from lpgnn.learners.two_round import (
+    AnswerTables,
+    Evidence,
+    Lesson,
+    Vectors,
+    combined,
+    composition_effects,
+    conjugate_gradients,
+    discriminant,
+    shrunken,
+)
+from lpgnn.privacy import (
+    RandomizedResponse,
+    Respondents,
+    Round,
+    ScoreQuestion,
+    TwoRound,
+    VectorQuestion,
+)
+from propagation.graphs import seeded
+
+from .block_graph import C, D, N, block_graph, collected, run_of, server_of
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=seeded(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("energy", "kept"),
+    # Of three classes: the likeliest 1 + effect is half the energy; effect / (1 + effect) is kept.
+    [(1.0, 0.0), (4.0, 1 / 2), (10.0, 4 / 5), (34.0, 16 / 17)],
+)
+def test_a_coordinate_alone_is_shrunken_by_its_likeliest_effect(energy: float, kept: float) -> None:
+    size = math.sqrt(energy / 4)  # energy = 2 squares (c - 1) / noise
+    means = torch.tensor([[size], [-size], [0.0]], dtype=torch.float64)
+    assert torch.allclose(shrunken(means, 1.0), kept * means, atol=2e-3)
+    assert torch.allclose(shrunken(3 * means, 9.0), 3 * kept * means, atol=6e-3)  # no unit
+
+
+def test_noise_is_shrunken_away_and_a_clear_effect_is_not() -> None:
+    means = normal(3, 400)
+    means -= means.mean(0)  # two degrees of freedom of variance 1
+    means[:, 7] = torch.tensor([20.0, -20.0, 0.0])
+    found = shrunken(means, 2.0)
+    noise = torch.arange(400) != 7
+    assert found[:, noise].square().sum() < 0.02 * means[:, noise].square().sum()
+    assert torch.allclose(found[:, 7], means[:, 7], rtol=0.03)
+
+
+def test_conjugate_gradients_solve() -> None:
+    factor = normal(6, 6)
+    matrix, right = torch.eye(6) + factor @ factor.t(), normal(2, 6, seed=1)
+    found = conjugate_gradients(lambda x: x @ matrix, right)
+    assert torch.allclose(found, torch.linalg.solve(matrix, right.t()).t(), atol=1e-6)
+
+
+def test_effects_of_classes_are_differences_of_means() -> None:
+    """Of known classes: 2, 3 and 5 nodes with mean values 1, 3 and 8, and noise of variance 1."""
+    sizes = torch.tensor([2, 3, 5])
+    classes = torch.arange(3).repeat_interleave(sizes)
+    values = torch.tensor([1.0, 3.0, 8.0])[classes].double()
+    values[0], values[1] = 0.5, 1.5
+    composition = torch.nn.functional.one_hot(classes).t().double()
+    effects, covariance = composition_effects(values[:, None], composition)
+    assert effects[:, 0].tolist() == pytest.approx([-3, -1, 4])
+    pair = torch.tensor([1.0, -1.0, 0.0], dtype=torch.float64)
+    assert float(pair @ covariance @ pair) == pytest.approx(1 / 2 + 1 / 3)
+
+
+def test_a_discriminant_is_the_dense_one() -> None:
+    n, d, c = 60, 5, 3
+    target = normal(c, n, seed=2).softmax(0)
+    sent = normal(n, d, seed=3) + 4 * target.t() @ normal(c, d, seed=4)
+    vectors = Vectors(torch.arange(n), sent.float(), scale=1.5, along=0.4)
+    answers = 1.5 * vectors.sent.double()
+    centred = target - target.mean(1, keepdim=True)
+    inverse = torch.linalg.pinv(centred @ centred.t(), rtol=1e-9)
+    means = shrunken(inverse @ centred @ answers, 1.5**2 * float(inverse.trace()))
+    of_vectors = (answers.t() @ answers / n - 1.5**2 * torch.eye(d)) / (0.4 * 1.5**2)
+    covariance = of_vectors - torch.outer(answers.mean(0), answers.mean(0))
+    ridge = 2 * 1.5**2 * (2 * math.sqrt(d / n) + d / n)
+    expected = torch.linalg.solve(torch.eye(d) + covariance / ridge, means.t()).t()
+    assert expected.abs().max() > 1e-3
+    assert torch.allclose(discriminant(vectors, target), expected, rtol=1e-3, atol=1e-5)
+
+
+def test_directions_tell_classes_from_private_vectors() -> None:
+    """Two classes with a word each: the direction of a class points at its word."""
+    n = 4000
+    classes = torch.arange(n) % 2
+    z = torch.nn.functional.one_hot(classes, 4).float()
+    question = VectorQuestion(4)
+    answers = question.answers(CsrMatrix.from_dense(z), 4.0, generator=seeded())
+    asked = collected(feature=None, mechanism=None)
+    asked = replace(asked, x_eps=4.0, rounds=(Round(torch.arange(n), question, answers),))
+    found = discriminant(Vectors.of(run_of(0, asked)), z[:, :2].t().double())
+    difference = found[0] - found[1]
+    assert difference[0] > 0 > difference[1]
+    assert difference[2:].abs().max() < 0.5 * difference[:2].abs().min()
+
+
+def tables(
+    answers: list[int], epsilon: float, pairs: list[list[int]] | None = None
+) -> AnswerTables:
+    question = ScoreQuestion(
+        torch.zeros(3, 2),
+        torch.tensor(pairs or [[0, 1]] * len(answers)),
+        torch.zeros(3, 3, 1, dtype=torch.float64),
+    )
+    transition = RandomizedResponse(epsilon, 2).transition().double()
+    return AnswerTables(torch.tensor(answers), question, transition)
+
+
+def test_a_table_of_true_answers_is_a_table_of_counts() -> None:
+    roles = torch.tensor([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 0, 1]]).double()
+    prior = torch.tensor([[1.0, 1.0, 3.0], [1.0, 2.0, 3.0]], dtype=torch.float64)
+    own = tables([0, 0, 1, 1, 1, 0], 60.0)
+    found = own._table(own.answers, roles, prior)
+    expected = torch.tensor([[3 / 5, 1 / 5, 4 / 7], [2 / 5, 4 / 5, 3 / 7]], dtype=torch.float64)
+    assert torch.allclose(found, expected)
+
+
+def test_a_table_of_noisy_answers_is_rectified() -> None:
+    """Truth is told 3 times in 4, and 0 is said by 60 and 30 of 100: (0.6 - 0.25) / 0.5 = 0.7."""
+    own = tables([0] * 60 + [1] * 40 + [0] * 30 + [1] * 70, math.log(3))
+    roles = torch.zeros(3, 200, dtype=torch.float64)
+    roles[0, :100] = roles[1, 100:] = 1
+    found = own._table(own.answers, roles, torch.full((2, 3), 1e-9, dtype=torch.float64))
+    assert found[0, 0] == pytest.approx(0.7, abs=5e-3)
+    assert found[0, 1] == pytest.approx(0.1, abs=5e-3)
+    assert torch.allclose(found.sum(0), torch.ones(3).double())
+
+
+def test_likelihoods_by_hand() -> None:
+    """True answers of known classes, first of the pair and second, all alike: 0 and 1.
+
+    With 20 answers for a start, half and half, the shared table counts every answer twice, once
+    from either end: 10 + 40 of 20 + 40; a pair's own is 20 of that and its 20 answers.
+    """
+    own = tables([0] * 20 + [1] * 20, 60.0)
+    belief = torch.zeros(3, 40, dtype=torch.float64)
+    belief[0, :20] = belief[1, 20:] = 1
+    found = own.likelihood(belief, torch.ones(40, dtype=torch.bool))
+    shared = 50 / 60
+    p = (20 * shared + 20) / 40
+    assert found[:, 0].tolist() == pytest.approx([p, 1 - p, 0.5])
+    assert found[:, 39].tolist() == pytest.approx([1 - p, p, 0.5])
+
+
+def test_answers_of_nodes_without_a_known_class_say_nothing() -> None:
+    own = tables([0, 1, 0, 1], 3.0, [[0, 1], [0, 2], [1, 2], [0, 1]])
+    belief = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)[:, None].expand(3, 4)
+    found = own.likelihood(belief, torch.zeros(4, dtype=torch.bool))
+    assert torch.allclose(found, torch.full((3, 4), 0.5, dtype=torch.float64))
+
+
+def test_a_question_is_cut_where_the_scores_of_a_pair_are() -> None:
+    """Middle: the mean 0.5 - 0.2, moved by who is asked; quartiles of a deviation of 2."""
+    lesson = Lesson(
+        about="own",
+        directions=torch.eye(3, dtype=torch.float64),
+        effects=torch.diag(torch.tensor([2.0, 2.0, 2.0], dtype=torch.float64)),
+        mean=torch.tensor([0.5, 0.2, 0.0], dtype=torch.float64),
+        center=torch.tensor([0.4, 0.3, 0.3], dtype=torch.float64),
+        spread=torch.full((3, 3), 4.0, dtype=torch.float64),
+        information=1.0,
+    )
+    composition = torch.tensor([[0.5, 0.3], [0.4, 0.6], [0.1, 0.1]], dtype=torch.float64)
+    question = lesson.question(composition, 4)
+    assert question.pairs.tolist() == [[0, 1], [0, 1]]
+    middle = 0.3 + 2 * (0.4 - 0.4) - 2 * (0.5 - 0.3)
+    quartile = 0.6744897501960817
+    expected = [middle - 2 * quartile, middle, middle + 2 * quartile]
+    assert question.thresholds[0, 1].tolist() == pytest.approx(expected)
+
+
+def asking(repeat: int, x_eps: float, *, y_eps: float = 1.0) -> Run:
+    features = block_graph().features
+    assert features is not None
+    reports = collected(repeat, None, feature=None, y_eps=y_eps)
+    users = Respondents(features, x_eps, generator=seeded(300 + repeat))
+    return replace(run_of(repeat, replace(reports, x_eps=x_eps)), respondents=users)
+
+
+def learnt(run: Run) -> Outcome:
+    server = replace(server_of(run.collected), protocol=TwoRound())
+    return TwoRoundLearner().fit([run], server)[0]
+
+
+def test_every_node_is_asked_once() -> None:
+    run = asking(0, 3.0)
+    assert run.respondents is not None
+    learnt(run)
+    assert not run.respondents.may_answer.any()
+    assert run.collected.rounds == ()  # the run before is as it was
+
+
+def telling_graph(n: int = 1500) -> Graph:
+    """Neighbours are of a node's class a little more often than not, its words nearly always."""
+    generator = seeded(9)
+    labels = torch.arange(n) % C
+    ends = torch.randint(n, (2, 3 * n), generator=generator)
+    agree = labels[ends[0]] == labels[ends[1]]
+    edges = ends[:, agree | (torch.rand(3 * n, generator=generator) < 0.4)]
+    own_words = torch.arange(D)[None] % C == labels[:, None]
+    words = torch.rand(n, D, generator=generator) < torch.where(own_words, 0.5, 0.1)
+    topology = Topology.from_edges(n, edges)
+    features = CsrMatrix.from_dense(words.float())
+    return Graph("telling", topology, features, labels, C, D, D)
+
+
+def test_features_pay_and_blank_ones_do_not() -> None:
+    graph = telling_graph()
+    found = {}
+    for name, settings in {
+        "raw": {"learner": "two_round"},
+        "blank": {"learner": "two_round", "feature": "blank"},
+        "labels": {"learner": "label_propagation"},
+    }.items():
+        configuration = Settings(dataset=graph, x_eps=6.0, **settings).resolve()  # type: ignore[arg-type]
+        rows = run_repeats(configuration, graph, range(2), device="cpu")
+        found[name] = torch.tensor([row["paper/test/acc"] for row in rows])
+    gain, none = found["raw"] - found["blank"], found["blank"] - found["labels"]
+    assert gain.min() > 5, found
+    assert none.mean() < 1, found
+
+
+def test_evidence_of_blank_answers_has_little_to_say() -> None:
+    n = 2000
+    classes = torch.arange(n) % 2
+    answers = torch.randint(2, (n,), generator=seeded())
+    belief = torch.nn.functional.one_hot(classes, 3).t().double()
+    found = tables(answers.tolist(), 2.0).likelihood(belief, torch.ones(n, dtype=torch.bool))
+    ratio = (found[0] / found[1]).log().abs()
+    honest = tables(classes.tolist(), 2.0).likelihood(belief, torch.ones(n, dtype=torch.bool))
+    assert ratio.max() < 0.15 < 1.5 < (honest[0] / honest[1]).log().abs().min()
+
+
+def test_who_was_not_asked_in_round_two_gives_no_evidence() -> None:
+    run = asking(0, 3.0)
+    nodes = torch.arange(0, N, 2)
+    question = ScoreQuestion(
+        torch.zeros(C, D),
+        torch.tensor([[0, 1]]).expand(nodes.numel(), 2),
+        torch.zeros(C, C, 1, dtype=torch.float64),
+    )
+    rounds = (
+        Round(torch.arange(1, N, 2), VectorQuestion(D), torch.zeros(N // 2, dtype=torch.int64)),
+        Round(nodes, question, torch.arange(nodes.numel()) % 2),
+    )
+    run = replace(run, collected=replace(run.collected, rounds=rounds))
+    belief = torch.full((C, N), 1 / C, dtype=torch.float64)
+    found = Evidence.read(run, {"own": belief, "neighbours": belief}, torch.full((N,), 3))
+    assert not found.own[:, 1::2].any()
+    assert not found.about_neighbours[:, 1::2].any()
+    assert torch.allclose(found.own.sum(0), torch.zeros(N), atol=1e-6)
+
+
+def test_scores_that_say_nothing_change_no_prediction() -> None:
+    """But for the classes' biases, what is left are the propagated labels."""
+    run = asking(0, 3.0, y_eps=math.inf)
+    labels = torch.nn.functional.one_hot(block_graph().labels, C).t().float()
+    nothing = torch.zeros(C, N)
+    found = combined([4 * labels, nothing, nothing, nothing], run)
+    assert torch.equal(found.scores.argmax(0), block_graph().labels)
+    one = found.choice.split()
+    assert one[1:4] == ["1.00", "0.00", "0.00"]
+
+
+def test_it_needs_users_and_a_protocol() -> None:
+    run = asking(0, 3.0)
+    with pytest.raises(InputError, match="needs protocol=two_round"):
+        TwoRoundLearner().fit([run], server_of(run.collected))
+    with pytest.raises(InputError, match="needs users who answer"):
+        replace(run, respondents=None).ask(torch.tensor([0]), VectorQuestion(D))
+    with pytest.raises(InputError, match="cannot learn again from a file"):
+        TwoRoundLearner().apply({}, run, server_of(run.collected), "paper")
