@@ -30,6 +30,8 @@ from lpgnn.report.drawing import STYLES, new_figure, our_style, save
 from lpgnn.rows import RowStore
 
 X_EPS, Y_EPS, CLASSES, FEATURES = 2.0, 3.0, 4, 60
+# What every user allows all tasks together to spend: a user's decision, whatever a task asks for.
+LIMIT = 5.0
 
 
 def publish(graph: Graph, folder: Path) -> PublicGraph:
@@ -68,7 +70,8 @@ def send(node: int, asked: bool, server: Path, devices: Path, name: str) -> None
     """One device: a process that reads its own folder and puts a report into the inbox."""
     own = devices / str(node)
     words = ["--node", str(node), "--features", str(own / "features.json")]
-    words += ["--ledger", str(own / "ledger.db"), "--out", str(server / "inbox" / name)]
+    words += ["--ledger", str(own / "ledger.db"), "--limit", f"{LIMIT:g}"]
+    words += ["--out", str(server / "inbox" / name)]
     if asked:
         words += ["--label", (own / "label").read_text()]
     command = [sys.executable, "-m", "lpgnn.client", str(server / "task.json"), *words]

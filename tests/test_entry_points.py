@@ -70,6 +70,26 @@ def test_a_reader_that_goes_is_no_error() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "xxxxx", "")
 
 
+def test_an_output_that_cannot_be_written_is_one_line() -> None:
+    for words in ("print('x' * 200_000) or 0", "print('x') or 0"):
+        code = f"sys.exit(exit_code(lambda: {words}))"
+        text = f"import sys\nfrom lpgnn.errors import exit_code\n{code}"
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-c", text], stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        message = "error: standard output: cannot be written (No space left on device)\n"
+        assert (done.returncode, done.stderr) == (1, message)
+
+
+def test_an_error_of_another_file_is_not_put_down_to_the_output() -> None:
+    def work() -> int:
+        raise OSError(5, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output error"):
+        exit_code(work)
+
+
 def _shell(text: str) -> str:
     import shlex
 

@@ -63,6 +63,15 @@ def test_a_link_stays_a_link(tmp_path: Path) -> None:
     assert [p.name for p in target.parent.iterdir()] == ["file.csv"]
 
 
+def test_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="neither a file nor a new name"):
+        write_atomically(path, "text")
+    assert path.is_fifo()
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
+
+
 def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
     for name in (".a.csv.12345678.tmp", ".a.csv.87654321.tmp", ".b.csv.12345678.tmp", "a.csv"):
         (tmp_path / name).write_text("x")

@@ -13,6 +13,8 @@ from lpgnn.files import replacing
 
 Array = NDArray[Any]
 
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # what an archive begins with; the latter is empty
+
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
     with replacing(path) as file:
@@ -29,21 +31,23 @@ def read_npz(
     found: dict[str, Array] = {}
     objects = set()
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("one array, not an archive")
-            for name in filter(wanted, archive.files):
-                try:
-                    found[name] = archive[name]
-                except ValueError as error:
-                    if "allow_pickle" not in str(error):
-                        raise
-                    objects.add(name)
+        with path.open("rb") as stream:
+            # Without it numpy would take the file for a pickle or for a single array.
+            if stream.read(4) not in _ZIP:
+                raise ValueError("it is no zip archive")
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as archive:
+                for name in filter(wanted, archive.files):
+                    try:
+                        found[name] = archive[name]
+                    except ValueError as error:
+                        if "allow_pickle" not in str(error):
+                            raise
+                        objects.add(name)
     except OSError as error:
         raise InputError(setting, value, f"cannot be read ({error.strerror or error})") from None
     except Exception as error:  # damage shows in zipfile, zlib or numpy, or as a lack of memory
-        # numpy goes on to say how to unpickle the file, which is no advice to give.
-        reason = " ".join(str(error).split()).split(" (")[0] or type(error).__name__
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(setting, value, f"not a readable npz of plain arrays: {reason}") from None
     return found, objects
 

@@ -18,6 +18,7 @@ from lpgnn.components import import_target
 from lpgnn.config import Settings, component_names, make_component
 from lpgnn.errors import InputError, exit_code
 from lpgnn.privacy.audit import Audit, audit_callable, audit_features, audit_labels
+from lpgnn.privacy.distinguish import least_leak
 from lpgnn.randomness import derive_generator
 from lpgnn.rows import write_atomically
 
@@ -28,8 +29,8 @@ USAGE = """\
   python -m lpgnn.audit callable=my_module.noisy eps=1 num_features=2
   python -m lpgnn.audit --all
 A callable gets one input (a list of num_features numbers in [alpha, beta], or with num_classes a
-class) and returns one random output.  Settings of the audit: draws per input, confidence, seed,
-num_features, num_classes, and for a callable eps, delta, alpha and beta.
+class) and returns one random output.  Settings of the audit: draws of each input that test an
+event, confidence, seed, num_features, num_classes, and for a callable eps, delta, alpha and beta.
 Exit codes: 0 not refuted, 1 refuted, 2 bad input."""
 
 # The budgets at which --all looks at every mechanism.
@@ -243,6 +244,12 @@ def describe(audit: Audit) -> str:
     """A claim and what became of it, in a few lines."""
     finding = audit.finding
     delta = f", delta = {audit.delta:g}" if audit.delta else ""
+    seen = least_leak(
+        audit.claimed,
+        draws=finding.tested,
+        confidence=finding.confidence,
+        delta=audit.delta,
+    )
     exact = "none: it states no probabilities of its outputs"
     if audit.exact is not None:
         exact = f"eps = {audit.exact:.6g}, by the probabilities that it states"
@@ -252,6 +259,7 @@ def describe(audit: Audit) -> str:
         "exact": exact,
         "empirical": f"eps >= {finding.epsilon:.4f} with confidence {finding.confidence:g}, "
         f"{finding.draws:,} draws",
+        "can see": f"what one input alone leads to, from a probability of {seen:.2g} on",
         "worst pair": finding.pair,
         "event": f"{finding.event}: seen in {100 * finding.seen_first:.4g} % and "
         f"{100 * finding.seen_second:.4g} % of the outputs",

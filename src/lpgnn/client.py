@@ -51,11 +51,13 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import secrets
 import sqlite3
 import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -104,9 +106,9 @@ class Task:
     def parse(cls, source: bytes) -> "Task":
         """Read a published task; what is wrong with it is one line of a ClientError."""
         content = _object("task", source)
-        if content.get("lpgnn_task") != VERSION:
-            found = _shown(content.get("lpgnn_task"))
-            raise ClientError(f"task: lpgnn_task={found}: must be {VERSION}")
+        version = content.get("lpgnn_task")
+        if not _is_whole(version, VERSION, VERSION):
+            raise ClientError(f"task: lpgnn_task={_shown(version)}: must be {VERSION}")
         _check_members("task", content, _TASK_MEMBERS)
         for name in ("name", "salt", "graph"):
             if not isinstance(content[name], str):
@@ -148,10 +150,9 @@ class Task:
     def hash(self) -> bytes:
         return hashlib.sha256(self.source).digest()[:8]
 
-    @property
-    def total_budget(self) -> Fraction:
-        """What a device spends that is asked for its label, too."""
-        return self.x_eps + self.y_eps
+    def cost(self, *, asked: bool) -> Fraction:
+        """What a report spends, of a device that is asked for its label or is not."""
+        return self.x_eps + (self.y_eps if asked else 0)
 
     def lowest_weight(self) -> int:
         """2^64 times the probability of a bit's less likely value, rounded up."""
@@ -355,8 +356,9 @@ def to_json(task: Task, report: Report) -> str:
 def from_json(task: Task, line: bytes | str) -> Report:
     """A report from its line of JSON; what is wrong with it is one line of a ClientError."""
     content = _object("report", line.encode() if isinstance(line, str) else line)
-    if content.get("lpgnn_report") != VERSION:
-        raise ClientError(f"version {_shown(content.get('lpgnn_report'))}: must be {VERSION}")
+    version = content.get("lpgnn_report")
+    if not _is_whole(version, VERSION, VERSION):
+        raise ClientError(f"version {_shown(version)}: must be {VERSION}")
     _check_members("report", content, _REPORT_MEMBERS)
     if content["task"] != task.hash.hex():
         raise ClientError(f"task {_shown(content['task'])}: must be {task.hash.hex()}")
@@ -371,33 +373,50 @@ def from_json(task: Task, line: bytes | str) -> Report:
 
 
 class Ledger:
-    """What a user has spent, and the reports that were drawn for it; a file of SQLite.
+    """What a user may spend and has spent, and the reports drawn for it; a file of SQLite.
 
     A task is answered once: asked again, the same report is sent again, since a second draw would
-    spend the budget a second time.  All tasks together may spend ``limit``.  The report is on disk
+    spend the budget a second time.  All tasks together may spend ``limit``.  It is the user's word,
+    given when the ledger is first used and kept in it: no task can raise it, and to open a ledger
+    with another limit is an error.  Only ``change_limit`` sets a new one.  The report is on disk
     before it is returned, so that a crash cannot lead to a second draw.
     """
 
-    def __init__(self, path: str | Path, *, limit: float | Fraction) -> None:
-        if not limit > 0:
-            raise ClientError(f"limit={limit}: must be a number above 0")
-        # 0.3 is meant as 3/10, as it is in a task.
-        self.path, self.limit = Path(path), Fraction(str(limit)) if limit < math.inf else None
-        try:
+    def __init__(self, path: str | Path, *, limit: float | Fraction | None = None) -> None:
+        self.path = Path(path)
+        wanted = None if limit is None else _limit_text(limit)
+        with self._errors_named():
             self._database = sqlite3.connect(self.path, timeout=60, isolation_level=None)
             self._database.execute("PRAGMA synchronous = FULL")
-            self._database.execute(
-                "CREATE TABLE IF NOT EXISTS reports"
-                " (task TEXT PRIMARY KEY, node INTEGER, spent TEXT, wire BLOB)"
-            )
-        except sqlite3.Error as error:
-            raise ClientError(f"ledger {self.path}: cannot be used ({error})") from None
+        try:
+            with self._alone():
+                self._database.execute(
+                    "CREATE TABLE IF NOT EXISTS reports"
+                    " (task TEXT PRIMARY KEY, node INTEGER, spent TEXT, wire BLOB)"
+                )
+                self._database.execute("CREATE TABLE IF NOT EXISTS limits (total TEXT)")
+                self._agree(wanted)
+        except BaseException:
+            self._database.close()
+            raise
 
     def __enter__(self) -> "Ledger":
         return self
 
     def __exit__(self, *error: object) -> None:
         self._database.close()
+
+    @property
+    def limit(self) -> Fraction | None:
+        """What all tasks together may spend; None: as much as they ask for."""
+        text = self._limit_kept()
+        return None if text in (None, _NO_LIMIT) else Fraction(text)
+
+    def change_limit(self, limit: float | Fraction) -> None:
+        """Replace the limit, on the word of the user and never on that of a task."""
+        wanted = _limit_text(limit)
+        with self._alone():
+            self._database.execute("UPDATE limits SET total = ?", (wanted,))
 
     def spent(self) -> Fraction:
         """The total budget of the reports drawn so far."""
@@ -415,19 +434,46 @@ class Ledger:
     ) -> bytes:
         """The report of this device under a task: drawn now, or the one that was drawn before."""
         _check_inputs(task, node, features, asked, label)
-        try:
-            self._database.execute("BEGIN IMMEDIATE")  # no other process draws meanwhile
+        with self._alone():
+            return self._remembered(task, node) or self._drawn(
+                task, node=node, features=features, asked=asked, label=label
+            )
+
+    def _agree(self, wanted: str | None) -> None:
+        """Keep the first limit that is given; any later one must be the same."""
+        kept = self._limit_kept()
+        if kept is None and wanted is None:
+            missing = "has no limit yet: set what all tasks together may spend (--limit)"
+            raise ClientError(f"ledger {self.path}: {missing}")
+        if kept is None:
+            self._database.execute("INSERT INTO limits VALUES (?)", (wanted,))
+        elif wanted not in (None, kept):
+            found, own = (t if t == _NO_LIMIT else _shown(Fraction(t)) for t in (wanted, kept))
+            allowed = f"the limit of ledger {self.path} is {own}; --change-limit replaces it"
+            raise ClientError(f"limit={found}: {allowed}")
+
+    def _limit_kept(self) -> str | None:
+        found = self._database.execute("SELECT total FROM limits").fetchone()
+        return None if found is None else str(found[0])
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Inside, no other process draws, and what fails leaves no trace."""
+        with self._errors_named():
+            self._database.execute("BEGIN IMMEDIATE")
             try:
-                wire = self._remembered(task, node) or self._drawn(
-                    task, node=node, features=features, asked=asked, label=label
-                )
+                yield
                 self._database.execute("COMMIT")
             except BaseException:
                 self._database.execute("ROLLBACK")
                 raise
+
+    @contextmanager
+    def _errors_named(self) -> Iterator[None]:
+        try:
+            yield
         except sqlite3.Error as error:
             raise ClientError(f"ledger {self.path}: cannot be used ({error})") from None
-        return wire
 
     def _remembered(self, task: Task, node: int) -> bytes | None:
         query = "SELECT node, wire FROM reports WHERE task = ?"
@@ -442,15 +488,25 @@ class Ledger:
     def _drawn(
         self, task: Task, *, node: int, features: Features, asked: bool, label: int | None
     ) -> bytes:
-        cost, spent = task.x_eps + (task.y_eps if asked else 0), self.spent()
-        if self.limit is not None and spent + cost > self.limit:
-            left = f"{float(spent):g} of {float(self.limit):g} is spent"
+        cost, spent, limit = task.cost(asked=asked), self.spent(), self.limit
+        if limit is not None and spent + cost > limit:
+            left = f"{float(spent):g} of {float(limit):g} is spent"
             raise ClientError(f"budget: this task costs {float(cost):g}, and {left}")
         report = perturb(task, node=node, features=features, asked=asked, label=label)
         wire = encode(task, report)
         values = (task.hash.hex(), node, str(cost), wire)
         self._database.execute("INSERT INTO reports VALUES (?, ?, ?, ?)", values)
         return wire
+
+
+_NO_LIMIT = "inf"
+
+
+def _limit_text(limit: Any) -> str:
+    """A limit as a ledger keeps it, without rounding: 0.3 is meant as 3/10, as it is in a task."""
+    if not _is_number(limit) or not limit > 0:
+        raise ClientError(f"limit={_shown(limit)}: must be a number above 0")
+    return _NO_LIMIT if limit == math.inf else str(Fraction(str(limit)))
 
 
 def _exp_below(x: Fraction) -> int:
@@ -582,7 +638,7 @@ def _ranges(value: Any, d: int) -> tuple[tuple[Fraction, Fraction], ...]:
 def _shown(value: Any) -> str:
     """A foreign value in a message: short, and on one line."""
     try:
-        text = f"{float(value):g}" if isinstance(value, Fraction) else repr(value)
+        text = repr(float(value) if isinstance(value, Fraction) else value)
     except ValueError:  # Python writes no number of more than 4300 digits
         text = "a huge number"
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -659,9 +715,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--asked", action="store_true", help="the server asks for the label")
     parser.add_argument("--label", type=int, help="the label, if there is one")
     parser.add_argument("--ledger", type=Path, required=True, help="the file of what is spent")
-    parser.add_argument(
-        "--limit", type=float, help="what all tasks may spend (default: what this one does)"
+    limits = parser.add_mutually_exclusive_group()
+    limits.add_argument(
+        "--limit",
+        type=float,
+        help="what all tasks together may spend; required once, and kept in the ledger",
     )
+    limits.add_argument("--change-limit", type=float, help="replace the limit of the ledger")
     parser.add_argument("--json", action="store_true", help="write JSON instead of bytes")
     parser.add_argument("--out", type=Path, help="where to write the report (default: stdout)")
     options = parser.parse_args(arguments)
@@ -670,16 +730,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ClientError as error:
         reason = str(error)
     except OSError as error:
-        reason = f"{error.filename}: {error.strerror or error}"
+        reason = f"{error.filename or 'standard output'}: {error.strerror or error}"
+        if error.filename is None:  # what is left of it must not be written as Python ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     print(f"error: {reason}", file=sys.stderr)
     return 2
 
 
 def _send(options: argparse.Namespace) -> int:
     task = Task.parse(options.task.read_bytes())
-    limit = task.total_budget if options.limit is None else options.limit
     features = _read_features(options.features)
-    with Ledger(options.ledger, limit=limit) as ledger:
+    with Ledger(options.ledger, limit=options.limit) as ledger:
+        if options.change_limit is not None:
+            ledger.change_limit(options.change_limit)
         wire = ledger.report(
             task,
             node=options.node,
@@ -691,6 +754,7 @@ def _send(options: argparse.Namespace) -> int:
         wire = (to_json(task, decode(task, wire)) + "\n").encode()
     if options.out is None:
         sys.stdout.buffer.write(wire)
+        sys.stdout.buffer.flush()
     else:
         options.out.write_bytes(wire)
     return 0

@@ -111,4 +111,6 @@ def _budget(c: Configuration) -> str:
     exactly = f"{c.total_budget:g} per node" + (f", delta = {delta:g}" if delta else "")
     if c.mechanism is not None and c.mechanism.in_floating_point:
         exactly += f", as far as floating point is exact: {c.mechanism.name} is drawn in it"
+    if isinstance(c.dataset, ReceivedReports):
+        return f"{exactly} (drawn by the clients, not here)"
     return f"{exactly} (simulated: not cryptographic randomness)"

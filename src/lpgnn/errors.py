@@ -103,9 +103,14 @@ def exit_code(work: Callable[[], int]) -> int:
         _say(f"ended by {signal.Signals(request.number).name}; {_RESUME}")
         return _ENDED_BY_SIGNAL + request.number
     except BrokenPipeError:
-        # The reader has gone, as `| head` does.  Nothing may be written there at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _leave_standard_output()  # the reader has gone, as `| head` does
         return 0
+    except OSError as error:
+        if not _standard_output_fails():
+            raise
+        _leave_standard_output()
+        _say(f"error: standard output: cannot be written ({error.strerror or error})")
+        return 1
 
 
 @contextlib.contextmanager
@@ -132,6 +137,20 @@ def terminable() -> Iterator[None]:
 def full_errors() -> bool:
     """Whether the user wants to see stack traces."""
     return os.environ.get(FULL_ERROR) == "1" and SHORT_ERROR not in os.environ
+
+
+def _standard_output_fails() -> bool:
+    """Whether even one more line cannot be written: an error of a stream does not name it."""
+    try:
+        print(flush=True)
+    except OSError:
+        return True
+    return False
+
+
+def _leave_standard_output() -> None:
+    """Send what is left of it to nowhere, so that nothing is written there at exit either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _refuse(error: InputError) -> int:

@@ -5,6 +5,7 @@ follows the folder: who shares a folder shares what is in it.
 """
 
 import contextlib
+import errno
 import logging
 import os
 import secrets
@@ -29,9 +30,12 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A temporary file in the same folder, which takes the name at the end.
 
-    A symbolic link stays a link: its target is replaced.
+    A symbolic link stays a link: its target is replaced.  A device or a pipe is refused: a file in
+    its place would be no device any more.
     """
     path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "neither a file nor a new name", str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     # os.open applies umask, which tempfile does not.

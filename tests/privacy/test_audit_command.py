@@ -1,6 +1,7 @@
 import csv
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,17 @@ from lpgnn.privacy import (
     OneBit,
     RandomizedResponse,
     SubsetSelection,
+    distinguish,
 )
 from lpgnn.privacy.audit import audit_callable, audit_features, audit_labels, exact_epsilon
-from lpgnn.privacy.distinguish import Pair, _bound, _lowest_place, lower_bound
+from lpgnn.privacy.distinguish import (
+    Pair,
+    _bound,
+    _confidence_of_each,
+    _lowest_place,
+    least_leak,
+    lower_bound,
+)
 
 from .broken_mechanisms import (
     FloatGrid,
@@ -139,6 +148,82 @@ def test_the_bound_holds_as_often_as_it_says() -> None:
     assert wrong <= 14  # more than that has a chance of 1e-4 at a rate of 5 %
 
 
+def laplace(
+    x: float, generator: np.random.Generator, leak: Any = None, width: int = 1
+) -> Callable[[int], Any]:
+    """Laplace noise of scale ``width`` on x in every entry: eps = 1; once in a thousand, a leak."""
+
+    def draw(n: int) -> Any:
+        sent = x + generator.laplace(scale=width, size=(n, width))
+        if leak is not None:
+            hit = generator.random(n) < 0.001
+            sent[hit] = leak(sent[hit], x)
+        return np.round(sent * 2**30) / 2**30  # one grid for every x: float64's would tell them
+
+    return draw
+
+
+def in_one_entry(sent: Any, x: float) -> Any:
+    sent[:, 0] = x
+    return sent
+
+
+LEAKS: dict[str, Callable[[Any, float], Any]] = {
+    "the input": lambda sent, x: np.full_like(sent, x),
+    "the input, nearly": lambda sent, x: x + 1e-6 * sent,
+    "one entry": in_one_entry,
+    "a code amid the noise": lambda sent, x: 0.3 + 0.1 * x + 1e-7 * sent,
+    "a value far away": lambda sent, x: 1000 * (2 * x - 1) + sent,
+}
+
+
+@pytest.mark.parametrize("name", LEAKS)
+def test_a_leak_of_one_in_a_thousand_is_refuted(name: str) -> None:
+    generator = np.random.default_rng(0)
+    low, high = (laplace(x, generator, LEAKS[name], width=2) for x in (0.0, 1.0))
+    pair = Pair("leaky", (0.0, 0.0), (1.0, 1.0), low, high)
+    assert lower_bound([pair], draws=200_000, confidence=0.9999).epsilon > 1.5
+
+
+def test_a_label_that_leaks_once_in_a_thousand_is_refuted() -> None:
+    generator = np.random.default_rng(0)
+
+    def answer(p: float, leak: float) -> Callable[[int], Any]:
+        honest = coin(p, generator)
+        return lambda n: np.where(generator.random((n, 1)) < 0.001, leak, honest(n))
+
+    e = math.e / (1 + math.e)
+    pair = Pair("leaky", (0.0,), (1.0,), answer(1 - e, 10.0), answer(e, 11.0))
+    assert lower_bound([pair], draws=200_000, confidence=0.9999).epsilon > 1.5
+    honest = Pair("honest", (0.0,), (1.0,), coin(1 - e, generator), coin(e, generator))
+    assert 0.95 < lower_bound([honest], draws=200_000, confidence=0.9999).epsilon <= 1
+
+
+def test_searching_for_rare_events_refutes_nothing_that_is_true(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Small samples and a low confidence, where a search without a correction would err often."""
+    monkeypatch.setattr(distinguish, "_MOST_OUTPUTS", 50)  # all statistics of continuous outputs
+    generator = np.random.default_rng(0)
+    pair = Pair("noise", (0.0,), (1.0,), laplace(0.0, generator), laplace(1.0, generator))
+    found = [lower_bound([pair], draws=600, confidence=0.9).epsilon for _ in range(100)]
+    assert sum(epsilon > 1 for epsilon in found) <= 22  # more: a chance of 2e-4 at a rate of 10 %
+    assert _confidence_of_each(0.9) == pytest.approx(0.98)  # five events share the error
+
+
+def test_the_least_leak_that_can_be_seen() -> None:
+    """k of n against none of n: the least k whose bound exceeds epsilon."""
+    each = _confidence_of_each(0.9999)
+    least = least_leak(1.0, draws=200_000, confidence=0.9999)
+    k = round(least * 200_000)
+    for count, exceeds in ((k, True), (k - 1, False)):
+        bound = _bound(np.array(count), np.array(0), 200_000, each, 0.0)
+        assert (float(bound) > 1.0) == exceeds
+    assert least < 0.0005
+    assert least_leak(4.0, draws=200_000, confidence=0.9999) > 0.001
+    assert least_leak(20.0, draws=200, confidence=0.9999) == 1
+
+
 def test_bounds_by_hand() -> None:
     # All of 100 against none of 100, 2.5 % on each side: p = 0.025^(1/100), q = 1 - p
     p = 0.025 ** (1 / 100)
@@ -169,6 +254,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     shown = capsys.readouterr().out
     assert "claimed  eps = 1" in shown
     assert "exact  eps = 1," in shown
+    assert "can see  what one input alone leads to, from a probability of 0.01" in shown
     assert "verdict  holds" in shown
     assert (tmp_path / "audit" / "mb-eps-1.png").stat().st_size > 5000
     broken = "mechanism._target_=privacy.broken_mechanisms.PerFeature"

@@ -343,7 +343,7 @@ def test_processes_that_ask_at_once_send_one_report(tmp_path: Path) -> None:
     words = [
         *(sys.executable, client.__file__, str(tmp_path / "task.json"), "--node", "3"),
         *("--features", str(tmp_path / "features.json"), "--label", "1"),
-        *("--ledger", str(tmp_path / "ledger")),
+        *("--ledger", str(tmp_path / "ledger"), "--limit", "5"),
     ]
     asked = [subprocess.Popen(words, stdout=subprocess.PIPE) for _ in range(6)]
     answers = [process.communicate()[0] for process in asked]
@@ -357,10 +357,88 @@ def test_a_limit_of_exactly_the_tasks_cost_is_enough(tmp_path: Path) -> None:
     """The sum of two budgets may have more digits than a float."""
     source = task_source().replace(b'"x_eps": 1.0', b'"x_eps": 0.12345678901234574')
     task = Task.parse(source)
-    assert Fraction(str(float(task.total_budget))) < task.total_budget
-    with Ledger(tmp_path / "ledger", limit=task.total_budget) as ledger:
+    cost = task.cost(asked=True)
+    assert Fraction(str(float(cost))) < cost
+    with Ledger(tmp_path / "ledger", limit=cost) as ledger:
         answer(ledger, task)
-        assert ledger.spent() == task.total_budget
+        assert ledger.spent() == cost
+
+
+def test_the_limit_is_the_users_and_is_kept(tmp_path: Path) -> None:
+    path, cheap, dear = tmp_path / "ledger", small_task(), small_task(salt="t", x_eps=9.0)
+    with pytest.raises(ClientError, match=r"ledger: has no limit yet: set what .* \(--limit\)$"):
+        Ledger(path)
+    with Ledger(path, limit=2.5) as ledger:
+        first = answer(ledger, cheap)
+    with Ledger(path) as ledger:  # a later use takes it from the file
+        assert ledger.limit == Fraction(5, 2)
+        with pytest.raises(ClientError, match=r"costs 10, and 2 of 2\.5 is spent"):
+            answer(ledger, dear)
+    with pytest.raises(ClientError, match=r"limit=12\.0: the limit of ledger .* is 2\.5; --"):
+        Ledger(path, limit=12)
+    with Ledger(path, limit=2.5) as ledger:
+        ledger.change_limit(12)
+        assert answer(ledger, dear) != first
+    with Ledger(path, limit=12) as ledger:
+        ledger.change_limit(math.inf)
+        assert ledger.limit is None
+    with pytest.raises(ClientError, match=r"limit=3\.0: the limit of ledger .* is inf"):
+        Ledger(path, limit=3)
+
+
+@pytest.mark.parametrize("limit", [0, -1, math.nan, True, "5", [5]])
+def test_a_limit_is_a_number_above_0(limit: Any, tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match=r"limit=.*: must be a number above 0"):
+        Ledger(tmp_path / "ledger", limit=limit)
+    with Ledger(tmp_path / "ledger", limit=5) as ledger:
+        with pytest.raises(ClientError, match=r"limit=.*: must be a number above 0"):
+            ledger.change_limit(limit)
+        assert ledger.limit == 5
+
+
+def test_no_task_sets_the_limit_of_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A server that publishes one task after another spends no more than the user allows."""
+    (tmp_path / "features.json").write_text("{}")
+
+    def sent(x_eps: float, *words: str) -> str:
+        (tmp_path / "task.json").write_bytes(task_source(x_eps=x_eps))
+        places = ["--features", str(tmp_path / "features.json"), "--out", str(tmp_path / "out")]
+        places += [str(tmp_path / "task.json"), "--ledger", str(tmp_path / "ledger")]
+        code = client.main([*places, "--node", "3", *words])
+        error = capsys.readouterr().err
+        assert (code, error.count("\n")) in ((0, 0), (2, 1))
+        return error
+
+    assert "has no limit yet" in sent(1.0)
+    assert not sent(1.0, "--limit", "3")
+    assert not sent(1.0)  # remembered
+    assert "costs 40, and 1 of 3 is spent" in sent(40.0)
+    assert "limit=50.0: the limit of" in sent(40.0, "--limit", "50")
+    assert not sent(2.0)
+    assert "costs 0.1, and 3 of 3 is spent" in sent(0.1)
+    assert not sent(40.0, "--change-limit", "50")
+    with Ledger(tmp_path / "ledger") as ledger:
+        assert ledger.limit == 50
+        assert ledger.spent() == 43
+
+
+def test_a_report_that_cannot_be_written_names_the_place(tmp_path: Path) -> None:
+    (tmp_path / "task.json").write_bytes(task_source())
+    (tmp_path / "features.json").write_text("{}")
+    words = [
+        *(sys.executable, client.__file__, str(tmp_path / "task.json"), "--node", "3"),
+        *("--features", str(tmp_path / "features.json")),
+        *("--ledger", str(tmp_path / "ledger"), "--limit", "5"),
+    ]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert done.stderr == b"error: standard output: No space left on device\n"
+    done = subprocess.run([*words, "--out", str(tmp_path)], stderr=subprocess.PIPE)
+    assert done.returncode == 2
+    assert done.stderr == f"error: {tmp_path}: Is a directory\n".encode()
 
 
 def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
@@ -417,6 +495,8 @@ BAD_TASKS = {
     "a member twice": (task_source()[:-2] + b', "x_eps": 9}', "a member is there twice"),
     "deep": (b"[" * 100_000, "task: not JSON"),
     "version": (changed(lpgnn_task=2), "lpgnn_task=2: must be 1"),
+    "true for a version": (changed(lpgnn_task=True), "lpgnn_task=True: must be 1"),
+    "1.0 for a version": (changed(lpgnn_task=1.0), r"lpgnn_task=1\.0: must be 1"),
     "missing member": (without("y_eps"), "y_eps is missing"),
     "unknown member": (changed(noise=1), "'noise' is unknown"),
     "Laplace": (changed(mechanism="lp"), "mechanism=lp: is for simulation only"),
@@ -428,7 +508,7 @@ BAD_TASKS = {
     "budget 0": (changed(x_eps=0), "x_eps=0: must be a number above 0"),
     "huge exponent": (
         task_source().replace(b'"x_eps": 1.0', b'"x_eps": 1e-999999999'),
-        "x_eps=0: must be a number above 0",
+        r"x_eps=0\.0: must be a number above 0",
     ),
     "budget too small": (changed(x_eps=1e-25), "x_eps=1e-25: is too small"),
     "negative budget": (changed(y_eps=-1), "y_eps=-1"),
@@ -490,6 +570,7 @@ def test_bad_files_of_features_cost_one_line_and_no_budget(
     (tmp_path / "task.json").write_bytes(task_source())
     (tmp_path / "features.json").write_bytes(content)
     words = [str(tmp_path / "task.json"), "--node", "3", "--ledger", str(tmp_path / "ledger")]
+    words += ["--limit", "5"]
     assert client.main([*words, "--features", str(tmp_path / "features.json")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line)
@@ -510,7 +591,7 @@ def test_the_command(tmp_path: Path) -> None:
     words = [
         *(sys.executable, client.__file__, str(tmp_path / "task.json"), "--node", "3"),
         *("--features", str(tmp_path / "features.json"), "--label", "1"),
-        *("--ledger", str(tmp_path / "ledger")),
+        *("--ledger", str(tmp_path / "ledger"), "--limit", "2"),
     ]
     done = subprocess.run(words, capture_output=True)
     assert done.returncode == 0, done.stderr

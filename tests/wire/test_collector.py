@@ -18,6 +18,7 @@ from lpgnn.client import ClientError, Report, Task
 from lpgnn.collect import main
 from lpgnn.errors import InputError
 from lpgnn.privacy import MultiBit, RandomizedResponse
+from lpgnn.privacy import collector as collector_module
 from lpgnn.privacy.collection import Collection, ReceivedReports
 from lpgnn.privacy.collector import Collector, Refusal
 from lpgnn.privacy.payloads import crc32_of_rows, intact, read_payloads, split_rows
@@ -83,6 +84,8 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
     "label not asked for": (with_payload(10, packed(1, 3, 0, 1)), "label of node 10: was not"),
     "JSON cut": (b'{"lpgnn_report": 1,\n', "report: not JSON"),
     "JSON version": (json_with(lpgnn_report=7), "version 7: must be 1"),
+    "true for a JSON version": (json_with(lpgnn_report=True), "version True: must be 1"),
+    "1.0 for a JSON version": (json_with(lpgnn_report=1.0), "version 1.0: must be 1"),
     "JSON task": (json_with(task="00"), "task '00': must be"),
     "JSON member": (json_with(extra=1), "report: 'extra' is unknown"),
     "JSON bits": (json_with(bits=[0, 1]), "bit 0: must be -1 or 1"),
@@ -127,6 +130,48 @@ def test_json_comes_out_the_same() -> None:
     collection, refusals, _ = stream(lines.encode())
     assert reports_in(collection) == REPORTS
     assert refusals == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"salt": "other"}, {"salt": "other", "num_features": 40, "num_samples": 9}],
+    ids=["of the same length", "longer"],
+)
+@pytest.mark.parametrize("size", [150, 2000])
+def test_a_file_of_another_task_is_as_many_refusals_as_it_has_reports(
+    changes: dict[str, Any], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read whole, or in chunks that end anywhere within a report."""
+    monkeypatch.setattr(collector_module, "_CHUNK_BYTES", 4096)
+    monkeypatch.setattr(collector_module, "_LONGEST_PIECE", 3000)
+    other = small_task(**changes)
+    bits = range(other.num_samples)
+    one = client.encode(other, Report(3, tuple(bits), (1,) * len(bits), None))
+    collection, refusals, collector = stream(one * size + b"".join(WIRES))
+    assert collector.refused == {"task": size}
+    assert [r.offset for r in refusals] == list(range(0, size * len(one), len(one)))
+    assert {r.reason for r in refusals} == {f"task {other.hash.hex()}: must be {TASK.hash.hex()}"}
+    assert reports_in(collection) == REPORTS
+
+
+def test_reports_of_several_tasks_and_damaged_ones_are_told_apart() -> None:
+    a, b = (client.encode(small_task(salt=salt), REPORTS[3]) for salt in "ab")
+    broken = b[:17] + bytes([b[17] ^ 1]) + b[18:]
+    _, refusals, collector = stream(WIRES[0] + a + b + broken + b + a[:-2])
+    assert collector.refused == {"task": 5}
+    assert [r.offset for r in refusals] == [21, 42, 63, 84, 105]
+    assert collector.num_accepted == 1
+
+
+def test_where_reports_cannot_be_counted_the_reason_says_so(tmp_path: Path) -> None:
+    (tmp_path / "packed").write_bytes(b"\x1f\x8b" + b"".join(WIRES)[5:12] * 4)
+    (tmp_path / "pipe").symlink_to(tmp_path / "nowhere")
+    _, refusals, _ = collected(lambda collector: collector.add_folder(tmp_path))
+    assert {r.source: r.reason for r in refusals} == {
+        "packed": "not a report: it does not start with LP; "
+        "how many reports these 30 bytes were is unknown",
+        "pipe": "unreadable: not a file; how many reports it has is unknown",
+    }
 
 
 @pytest.mark.parametrize("name", MALFORMED)
@@ -242,7 +287,7 @@ def test_pipes_and_links_that_go_round_keep_nobody_waiting(tmp_path: Path) -> No
     collection, refusals, _ = collected(lambda collector: collector.add_folder(tmp_path))
     assert reports_in(collection) == [REPORTS[3]]
     assert [r.source for r in refusals] == ["0-pipe", "1-round", "2-nowhere"]
-    assert all(r.reason == "unreadable: not a file" for r in refusals)
+    assert all(r.reason.startswith("unreadable: not a file") for r in refusals)
 
 
 def test_names_that_are_no_text_can_be_listed(
@@ -466,8 +511,11 @@ def test_other_bad_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         ReceivedReports(str(tmp_path / "none.npz"))
     (tmp_path / "text.npz").write_text("no archive")
-    with pytest.raises(InputError, match="not a readable npz of plain arrays"):
-        ReceivedReports(str(tmp_path / "text.npz"))
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    for name in ("text.npz", "array.npy"):
+        message = "not a readable npz of plain arrays: it is no zip archive$"
+        with pytest.raises(InputError, match=message):
+            ReceivedReports(str(tmp_path / name))
     only_val, _, _ = stream(b"".join(WIRES[6:]))
     only_val.save(tmp_path / "val.npz")
     with pytest.raises(InputError, match="has no label of a train node"):

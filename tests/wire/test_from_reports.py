@@ -1,7 +1,9 @@
 """Users of a small graph send, a collector collects, and a run learns from that alone."""
 
 import csv
+import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ from lpgnn.config import Settings, configuration_of
 from lpgnn.data import BlockModel
 from lpgnn.engine import split_of
 from lpgnn.errors import InputError
-from lpgnn.privacy.collection import Collection
+from lpgnn.privacy.collection import Collection, read_labels
 from lpgnn.rows import RowStore
+
+from .tasks import small_graph
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +100,9 @@ def test_without_labels_there_are_predictions_and_no_test_metric(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert trained(place, "save=[predictions]") == 0
-    assert "no evaluation" in capsys.readouterr().out
+    plan = capsys.readouterr().out
+    assert "no evaluation" in plan
+    assert " total budget  5 per node (drawn by the clients, not here)\n" in plan
     rows = stored(place)
     assert [row["status"] for row in rows.values()] == ["unevaluated"] * 2
     assert not any(
@@ -224,6 +230,22 @@ def test_names_go_with_the_public_graph(tmp_path: Path, capsys: pytest.CaptureFi
         lines = list(csv.DictReader(file))
     assert [line["node"] for line in lines] == people.ids
     assert list(lines[0])[2:] == ["p_east", "p_north", "p_south"]
+
+
+@pytest.mark.parametrize("names", [None, tuple(f"n{i}" for i in range(12))])
+def test_a_labels_file_must_not_contradict_itself(
+    names: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    graph = dataclasses.replace(small_graph(), node_ids=names)
+    node, other = ("3", "7") if names is None else ("n3", "n7")
+    path = tmp_path / "labels.csv"
+    path.write_text(f"node,label\n{node},1\n{other},2\n{node},1\n")  # said twice is no conflict
+    assert read_labels(path, graph, 3).tolist() == [-1] * 3 + [1] + [-1] * 3 + [2] + [-1] * 4
+    with path.open("a") as file:
+        file.write(f"{node},0\n")
+    message = f"^labels={re.escape(str(path))}: lines 2 and 5 give node {node} different labels$"
+    with pytest.raises(InputError, match=message):
+        read_labels(path, graph, 3)
 
 
 def test_users_of_many_runs_are_not_simulated(

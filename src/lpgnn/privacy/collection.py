@@ -280,7 +280,7 @@ def _load(path: str, changed: int) -> Collection:
 def read_labels(path: Path, graph: PublicGraph, num_classes: int) -> Tensor:
     """Clean labels from a CSV file ``node,label``, under the graph's own names if it has any."""
     nodes, classes = _numbers_of(graph.node_ids), _numbers_of(graph.class_names)
-    found = torch.full((graph.num_nodes,), -1)
+    found: dict[int, tuple[int, int]] = {}  # by node: the label, and its line
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
@@ -297,8 +297,14 @@ def read_labels(path: Path, graph: PublicGraph, num_classes: int) -> Tensor:
         if node is None or label is None:
             name = "node" if node is None else "label"
             raise InputError("labels", path, f"line {number} has an unknown {name}")
-        found[node] = label
-    return found
+        known, line = found.setdefault(node, (label, number))
+        if known != label:
+            conflict = f"lines {line} and {number} give node {row[0]} different labels"
+            raise InputError("labels", path, conflict)
+    labels = torch.full((graph.num_nodes,), -1)
+    for node, (label, _) in found.items():
+        labels[node] = label
+    return labels
 
 
 def _numbers_of(names: tuple[str, ...] | None) -> dict[str, int] | None:

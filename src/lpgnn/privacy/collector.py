@@ -1,6 +1,8 @@
 """The collector: reports in, a collection out, and a reason for each report that is refused."""
 
 import errno
+import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +12,16 @@ from typing import BinaryIO
 import numpy as np
 
 from lpgnn.archive import Array
-from lpgnn.client import ClientError, Task, decode, encode, from_json
+from lpgnn.client import (
+    CHECKSUM_BYTES,
+    HEADER_BYTES,
+    MAGIC,
+    ClientError,
+    Task,
+    decode,
+    encode,
+    from_json,
+)
 from lpgnn.errors import InputError
 from lpgnn.privacy.collection import Collection
 from lpgnn.privacy.payloads import header, intact, read_payloads, split_rows
@@ -75,7 +86,8 @@ class Collector:
             with path.open("rb") as stream:
                 self.add_stream(stream, name)
         except OSError as error:
-            self._refuse((name, 0), f"unreadable: {error.strerror or error}")
+            reason = error.strerror or str(error)
+            self._refuse((name, 0), f"unreadable: {reason}; how many reports it has is unknown")
 
     def add_stream(self, stream: BinaryIO, name: str) -> None:
         """Reports one after another, as bytes or as lines of JSON, and what else is there."""
@@ -122,8 +134,14 @@ class Collector:
         self._refuse_piece((name, offset - len(damage)), damage)
 
     def _refuse_piece(self, place: Place, piece: bytes) -> None:
-        if piece.strip():
-            self._refuse(place, self._reason(piece))
+        """Bytes that are no report of this task, and may be many of another."""
+        name, offset = place
+        for part in _foreign_reports(piece) if piece.strip() else ():
+            reason = self._reason(part)
+            if len(part) > self.task.report_bytes and not part.startswith(MAGIC):
+                reason += f"; how many reports these {len(part):,} bytes were is unknown"
+            self._refuse((name, offset), reason)
+            offset += len(part)
 
     def _add_bytes(self, stream: BinaryIO, name: str, start: bytes) -> None:
         """A stream of reports of one size; after damage it goes on at the next header."""
@@ -163,9 +181,12 @@ class Collector:
             if following < 0 and at_end:
                 following = len(data)
             elif following < 0 and len(data) - start > self._longest_piece:
-                # Up to the end of a line, or to where a header may have begun.
-                last = len(data) - len(mark) + 1
-                following = data.rfind(b"\n", start, last) + 1 or last
+                # Up to the last report of another task, to the end of a line, or to where a header
+                # may have begun.
+                last, other = len(data) - len(mark) + 1, data[start : start + len(mark)]
+                following = data.rfind(other, start + 1) if other.startswith(MAGIC) else -1
+                if following < 0:
+                    following = data.rfind(b"\n", start, last) + 1 or last
             elif following < 0:
                 return start - at, True  # the rest is still to be read
             piece = data[start:following]
@@ -225,7 +246,7 @@ def _files(folder: Path) -> Iterator[Path]:
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
-        raise InputError("reports", folder, f"cannot be read ({error.strerror})") from None
+        raise InputError("reports", folder, f"cannot be read ({error.strerror or error})") from None
     for path in entries:
         if path.name.startswith("."):
             continue
@@ -233,6 +254,26 @@ def _files(folder: Path) -> Iterator[Path]:
             yield from _files(path)
         else:
             yield path
+
+
+def _foreign_reports(piece: bytes) -> Iterator[bytes]:
+    """Cut bytes where another report of some other task begins; its length is not known here.
+
+    That is where the bytes before are a whole report by their checksum, or where the header that
+    they begin with comes again.
+    """
+    start = summed = crc = 0
+    for found in re.finditer(MAGIC, piece):
+        here = found.start()
+        end = here - CHECKSUM_BYTES
+        if end <= start + HEADER_BYTES:
+            continue
+        crc, summed = zlib.crc32(piece[summed:end], crc), end
+        whole = crc == int.from_bytes(piece[end:here], "big")
+        if whole or piece.startswith(piece[start : start + HEADER_BYTES - 4], here):
+            yield piece[start:here]
+            start, summed, crc = here, here, 0
+    yield piece[start:]
 
 
 def _is_json(line: bytes) -> bool:
