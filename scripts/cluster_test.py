@@ -1,11 +1,12 @@
 """The same sweep with the worker pool, joblib, submitit and a real SLURM: equal rows, and kills.
 
-``python scripts/cluster_test.py`` first runs one sweep of 60 runs with each engine and compares the
-rows, wall times, and how much of the time runs compute.  Then it disturbs a shorter sweep: kill -9
-of the command, of a worker, of a job, and on SLURM scancel, pre-emption and the death of the node,
-at random moments, until the sweep has finished in spite of it.  Last, four sweeps work on one
-folder at once.  Rows must be equal each time, except for where and when they were computed.
-Without SLURM its parts are skipped, with the reason.  The table is written to ``--out``.
+``python scripts/cluster_test.py`` first disturbs a short sweep: kill -9 of the command, of a
+worker, of a job, and on SLURM scancel, pre-emption and the death of the node, at random moments,
+until the sweep has finished in spite of it.  Then four sweeps work on one folder at once.  Last it
+runs one sweep of 60 runs with each engine: wall times, and how much of the time runs compute.  Rows
+must be equal each time, except for where and when they were computed.  Without SLURM its parts are
+skipped, with the reason.  Each part writes its section of ``--out``, and can be run alone: times
+are best taken when nobody else uses the machine.
 """
 
 import argparse
@@ -23,6 +24,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -302,7 +305,7 @@ def kill_node(processes: Sequence[int]) -> bool:
     time.sleep(1)
     clean = {key: value for key, value in os.environ.items() if value != TOKEN}
     subprocess.run(command, env=clean, check=True)
-    subprocess.run([*update, "state=resume"], check=False)  # it may be back by itself
+    subprocess.run([*update, "state=resume"], capture_output=True)  # it may be back by itself
     until(lambda: not missing(SLURM), "the node does not come back")
     return died > 0
 
@@ -327,30 +330,6 @@ def compare(folder: Path, expected: Sequence[str], what: str) -> None:
     found = science_lines(folder)
     if found != list(expected):
         raise RuntimeError(f"{what}: {len(found)} rows, {len(expected)} wanted, or others")
-
-
-def measured(root: Path, settings: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The same sweep with each engine: the table's lines, and the engines that are here."""
-    usable: list[str] = []
-    lines: list[str] = []
-    expected: list[str] = []
-    for engine in ENGINES:
-        if reason := missing(engine):
-            lines.append(f"| {engine} | skipped: {reason} | | | | | | |")
-        else:
-            folder = root / f"rows-{len(usable)}"
-            meter = Meter(folder)
-            with meter.running():
-                seconds = Sweep(folder, engine, settings).finish()
-            expected = expected or science_lines(folder)
-            if len(expected) != RUNS:
-                raise RuntimeError(f"{engine}: {len(expected)} rows, {RUNS} wanted")
-            compare(folder, expected, engine)
-            load = os.getloadavg()[1]
-            lines.append(f"| {engine} | {meter.cell(seconds)} | {load:.1f} |")
-            usable.append(engine)
-        print(lines[-1], flush=True)
-    return lines, usable
 
 
 def disturbed(
@@ -398,52 +377,117 @@ def disturbed(
     return counts
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=30, help="in all")
-    parser.add_argument("--epochs", type=int, default=380, help="of a run: sets a task's length")
-    parser.add_argument("--nodes", type=int, default=6000)
-    parser.add_argument("--out", type=Path, default=Path("results/scaling.md"))
-    options = parser.parse_args()
-    os.environ |= dict([MARK.split("=")])
-    settings = (f"dataset.num_nodes={options.nodes}", f"max_epochs={options.epochs}", "device=cpu")
-    shorter = ("dataset.num_nodes=400", "max_epochs=40", "device=cpu")
+@dataclass(frozen=True)
+class Bench:
+    """Where the test works, and the sweeps that it runs."""
+
+    root: Path
+    long: Sequence[str]  # settings of the sweep that is timed
+    short: Sequence[str]  # and of the one that is disturbed
+    kills: int
+
+    @cached_property
+    def expected(self) -> list[str]:
+        """The rows of the short sweep, undisturbed."""
+        Sweep(self.root / "short", POOL, self.short).finish()
+        return science_lines(self.root / "short")
+
+
+def time_engines(bench: Bench) -> list[str]:
+    """The same sweep with each engine."""
     lines = [
-        "# One sweep, four engines",
-        "",
-        f"{RUNS} runs (block model of {options.nodes} nodes, {options.epochs} epochs each) on "
-        f"{len(os.sched_getaffinity(0))} cores of one machine, by `make cluster-test`.  Rows are "
-        "equal in all of them.  Processor time is that of all processes of a sweep.  Cores are "
-        "busy while a worker holds a task; the load is that of the machine in the last five "
-        "minutes, by everybody who used it.",
+        f"{RUNS} runs ({' '.join(bench.long)}) on {len(os.sched_getaffinity(0))} cores of one "
+        "machine.  Rows are equal in all of them.  Processor time is that of all processes of a "
+        "sweep; cores are busy while a worker holds a task; the load is the machine's in the last "
+        "five minutes, by everybody who used it.",
         "",
         "| engine | wall time | processor time | of it in runs | outside of runs, per task | "
         "cores busy | tasks | load |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
-        table, usable = measured(root, settings)
-        lines += [*table, ""]
-        Sweep(root / "short", POOL, shorter).finish()
-        expected = science_lines(root / "short")
-        targets = [engine for engine in (POOL, SLURM) if engine in usable]
-        for engine in targets:
-            folder = root / f"killed-{targets.index(engine)}"
-            counts = disturbed(folder, engine, shorter, expected, options.kills // len(targets))
-            told = ", ".join(f"{count} x {kind}" for kind, count in sorted(counts.items()))
-            found = "no row lost, doubled or half-written."
-            lines += [f"{counts.total()} kills with {engine} ({told}): {found}", ""]
-            print(lines[-2], flush=True)
-        sweeps = [Sweep(root / "four", POOL, (*shorter, "workers=1")) for _ in range(4)]
-        for sweep in sweeps:
-            sweep.finish()
-        compare(root / "four", expected, "four sweeps at once")
-        lines += ["Four sweeps at once on one folder: rows equal to those of one."]
+    expected: list[str] = []
+    for number, engine in enumerate(ENGINES):
+        if reason := missing(engine):
+            lines.append(f"| {engine} | skipped: {reason} | | | | | | |")
+        else:
+            folder = bench.root / f"rows-{number}"
+            meter = Meter(folder)
+            with meter.running():
+                seconds = Sweep(folder, engine, bench.long).finish()
+            expected = expected or science_lines(folder)
+            if len(expected) != RUNS:
+                raise RuntimeError(f"{engine}: {len(expected)} rows, {RUNS} wanted")
+            compare(folder, expected, engine)
+            load = os.getloadavg()[1]
+            lines.append(f"| {engine} | {meter.cell(seconds)} | {load:.1f} |")
         print(lines[-1], flush=True)
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(options.out, "\n".join(lines) + "\n")
+    return lines
+
+
+def kill_engines(bench: Bench) -> list[str]:
+    """Kills of the worker pool's sweep and, where there is SLURM, as many there."""
+    lines = []
+    targets = [engine for engine in (POOL, SLURM) if not missing(engine)]
+    for number, engine in enumerate(targets):
+        folder, kills = bench.root / f"killed-{number}", bench.kills // len(targets)
+        counts = disturbed(folder, engine, bench.short, bench.expected, kills)
+        told = ", ".join(f"{count} x {kind}" for kind, count in sorted(counts.items()))
+        found = "no row lost, doubled or half-written."
+        lines += [f"{counts.total()} kills with {engine} ({told}): {found}", ""]
+        print(lines[-2], flush=True)
+    if SLURM not in targets:
+        lines += [f"{SLURM} skipped: {missing(SLURM)}", ""]
+    return lines[:-1]
+
+
+def run_four(bench: Bench) -> list[str]:
+    """Four sweeps of the same runs at once."""
+    sweeps = [Sweep(bench.root / "four", POOL, (*bench.short, "workers=1")) for _ in range(4)]
+    for sweep in sweeps:
+        sweep.finish()
+    compare(bench.root / "four", bench.expected, "four sweeps at once")
+    lines = ["The table is that of one sweep: no row lost, doubled or half-written."]
+    print("Four sweeps at once:", *lines, flush=True)
+    return lines
+
+
+# Each writes its own section of the page, and leaves the others as they were.
+PARTS = {
+    "kills": ("Kills", kill_engines),
+    "four": ("Four sweeps at once on one folder", run_four),
+    "times": ("Time", time_engines),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", help=f"{', '.join(PARTS)}; all unless given")
+    parser.add_argument("--kills", type=int, default=30, help="in all")
+    parser.add_argument("--epochs", type=int, default=380, help="of a run: sets a task's length")
+    parser.add_argument("--nodes", type=int, default=6000)
+    parser.add_argument("--out", type=Path, default=Path("results/scaling.md"))
+    options = parser.parse_args()
+    if unknown := set(options.parts) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    os.environ |= dict([MARK.split("=")])
+    long = (f"dataset.num_nodes={options.nodes}", f"max_epochs={options.epochs}", "device=cpu")
+    short = ("dataset.num_nodes=400", "max_epochs=40", "device=cpu")
+    with tempfile.TemporaryDirectory() as name:
+        bench = Bench(Path(name), long, short, options.kills)
+        for part in options.parts or PARTS:
+            heading, run = PARTS[part]
+            write_section(options.out, heading, run(bench))
     return 0
+
+
+def write_section(path: Path, heading: str, lines: Sequence[str]) -> None:
+    text = path.read_text() if path.exists() else ""
+    found = dict(section.split("\n\n", 1) for section in text.split("\n## ")[1:])
+    found[heading] = "\n".join(lines) + "\n"
+    wanted = [known for known, _ in PARTS.values() if known in found]
+    page = "# One sweep, four engines\n\nBy `make cluster-test`.\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, page + "".join(f"\n## {one}\n\n{found[one]}" for one in wanted))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -144,6 +145,7 @@ def test_what_is_no_grid_may_belong_to_one_choice_only(
         (["hydra.nothing=1"], "error: hydra.nothing=1: not understood"),
         (["--workers"], "error: --workers=: needs a value"),
         (["~nothing"], "error: nothing="),
+        (["~filter.steps"], "error: filter.steps=None: is null already: leave ~filter.steps out"),
         (["~x_eps"], "error: x_eps=None: every run has this setting: give it a value instead"),
         (["-m", "~mechanism", "x_eps=1,2"], "error: mechanism=None: every run has this setting"),
     ],
@@ -178,21 +180,55 @@ def test_everything_is_shown_on_demand(
 
 
 def test_the_shell_completes_verbs_and_choices(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Hydra's bash function asks for them."""
+    """As Hydra's bash function asks for them, also in a folder of one's own."""
     from lpgnn.__main__ import main as lpgnn
+
+    own = tmp_path / "conf" / "dataset" / "village.yaml"
+    own.parent.mkdir(parents=True)
+    own.write_text("_target_: lpgnn.data.BlockModel\n")
+    monkeypatch.chdir(tmp_path)
 
     for line, expected in (
         ("lpgnn ru", {"run", "status"}),
         ("lpgnn run mechanism=", {"mechanism=mb", "mechanism=ag"}),
         ("lpgnn run x_eps=1 learner=d", {"learner=drop"}),
+        ("lpgnn run --config-dir conf dataset=v", {"dataset=village"}),
+        ("lpgnn run --config-dir=conf dataset=v", {"dataset=village"}),
+        ("lpgnn run --config-dir con", set[str]()),
     ):
         monkeypatch.setenv("COMP_LINE", line)
         assert lpgnn(["-sc", "query=bash"]) == 0
         assert expected <= set(capsys.readouterr().out.split())
     assert main(["-sc", "install=bash"]) == 0
     assert capsys.readouterr().out.rstrip().endswith("-F hydra_bash_completion lpgnn")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="no /proc")
+def test_a_command_starts_no_threads(tmp_path: Path) -> None:
+    """It forks its workers then: a new interpreter for each would take seconds of every job."""
+    code = """
+        import os
+        from lpgnn.application import run_application
+
+        def task(config):
+            import torch
+            torch.ones(1 << 20).exp()
+            print(len(os.listdir("/proc/self/task")), os.environ.get("OMP_NUM_THREADS"))
+
+        run_application(task, [])
+        print("OMP_NUM_THREADS" in os.environ)
+        """
+    found = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert found.stdout.split() == ["1", "1", "False"], found.stderr
 
 
 @pytest.mark.skipif(find_spec("hydra_plugins.hydra_joblib_launcher") is None, reason="no joblib")
@@ -253,6 +289,33 @@ def test_a_sweep_does_not_wait_for_ever_for_a_lost_job_which_computes_what_is_mi
     assert len(RowStore(tmp_path).read("sbm")) == 2
     compute_job(path)  # started once more
     assert {p: p.read_bytes() for p in tmp_path.rglob("*.csv")} == before
+
+
+def test_a_sweep_waits_for_the_others_when_a_job_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lpgnn.sweeps import jobs
+
+    path, task = job(tmp_path)
+    monkeypatch.setattr(jobs, "_LOOK_SECONDS", 0.02)
+    jobs.wait_for_others(path.parent, [task, task])  # nothing was submitted: returns at once
+    path.with_suffix(".job").touch()
+    monkeypatch.setattr(jobs, "QUIET_SECONDS", 0.2)
+    trains, ended = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with at_work(path.parent, [(task.configuration.identity, 1)]):
+            trains.set()
+            time.sleep(0.6)
+        ended.set()
+
+    threading.Thread(target=work).start()
+    assert trains.wait(20)
+    jobs.wait_for_others(path.parent, [task])  # it leaves no end: nobody waits for ever
+    assert ended.is_set()
+    path.with_suffix(".end.json").write_text("{}")
+    monkeypatch.setattr(jobs, "QUIET_SECONDS", 60.0)
+    jobs.wait_for_others(path.parent, [task])  # all have ended
 
 
 def test_sigterm_ends_a_sweep_that_waits_for_its_jobs(tmp_path: Path) -> None:
@@ -337,7 +400,7 @@ def test_a_job_that_is_queued_again_is_not_over(
     finally:
         signal.signal(signal.SIGUSR2, before)
     (failure,) = failures_of(path.parent, [task])
-    assert "its job was lost" in str(failure.error)  # no end: it may come back
+    assert "is in the queue again" in str(failure.error)  # no end: it may come back
     assert sorted(file.name for file in path.parent.iterdir()) == [path.name]
 
 
@@ -371,7 +434,7 @@ def test_a_login_node_needs_no_gpu(
     )
     assert run_points(points, Launcher("slurm_gpu", tmp_path / "sweep", sent.append)) == 1
     assert [len(jobs) for jobs in sent] == [1]  # 16 runs; a CPU takes ten together
-    assert "its job was lost" in capsys.readouterr().err
+    assert "its job has not begun" in capsys.readouterr().err
 
 
 def test_status_counts_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """``lpgnn <verb> ...``: the same as ``python -m lpgnn.<verb> ...``."""
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -44,7 +45,10 @@ def _complete(words: Sequence[str]) -> int:
     _, verb, rest, *_ = (*os.environ.get("COMP_LINE", "").split(maxsplit=2), "", "", "")
     if verb in ("run", "tune"):
         os.environ["COMP_LINE"] = f"lpgnn {rest}"
-        return _call(verb, words)
+        # Hydra looks for its flags beside -sc only, and the last folder may be half typed.
+        folders = re.findall(r"(?:--config-dir|-cd)[ =]+(\S+)", rest)
+        found = [folder for folder in folders if os.path.isdir(folder)]
+        return _call(verb, [*words, *(f"--config-dir={folder}" for folder in found)])
     print(*VERBS)
     return 0
 

@@ -52,7 +52,7 @@ def run_application(
     from yaml import YAMLError
 
     try:
-        with _command_line([*_config_dirs(folders), *words]):
+        with _one_thread(), _command_line([*_config_dirs(folders), *words]):
             from hydra import main
 
             main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(
@@ -134,6 +134,22 @@ def _open(word: str) -> str:
 
 
 @contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """While inside, libraries that are loaded, here and in jobs, start no threads unless asked to.
+
+    A worker trains on one core, and only a process without threads can fork its workers.
+    """
+    name = "OMP_NUM_THREADS"  # OpenBLAS obeys it, too
+    is_ours = name not in os.environ
+    os.environ.setdefault(name, "1")
+    try:
+        yield
+    finally:
+        if is_ours:
+            os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
 def _command_line(words: Sequence[str]) -> Iterator[None]:
     """Hydra reads sys.argv, and prints errors itself unless it is asked for all of them."""
     arguments, before = sys.argv, os.environ.get(FULL_ERROR)
@@ -166,6 +182,8 @@ def _explained(
     asked = ["=".join(pair) for pair in itertools.pairwise(words) if _takes(pair[0])]
     likely = named or hydras or overrides or asked or ["overrides="]
     setting, _, value = likely[0].partition("=")
+    if setting.startswith("~") and "Could not delete" in reason:  # Hydra takes null for nothing
+        return InputError(_key(setting), None, f"is null already: leave {setting} out")
     if setting == "hydra/launcher" and "Could not find" in reason:
         reason += f" (is its plug-in installed? pip install 'lpgnn[{_EXTRAS.get(value, value)}]')"
     return InputError(setting.lstrip("+"), value, f"not understood: {reason}")

@@ -31,6 +31,8 @@ from lpgnn.sweeps.tasks import Execution, Part, Task, required_engine
 # Jobs that nobody has seen at work for so long are lost: a worker that starts, or a job that is
 # queued again after its node has died, takes less.
 LOST_SECONDS = 600.0
+# From the end of a job to the first run of the next in the queue.
+QUIET_SECONDS = 120.0
 _LOOK_SECONDS = 5.0
 
 
@@ -151,14 +153,38 @@ def _compute(path: Path) -> list[Failure]:
     return run_tasks([Task(tuple(parts))], execution, costs=CostModel(), show_progress=False)
 
 
+def _open_tasks(folder: Path, tasks: Sequence[Task]) -> list[tuple[Path, Task]]:
+    files = ((_task_file(folder, number), task) for number, task in enumerate(tasks))
+    return [(path, task) for path, task in files if not _end_file(path).exists()]
+
+
+def _any_at_work(folder: Path, waiting: Sequence[tuple[Path, Task]]) -> bool:
+    trained = set(SweepRecord(folder).at_work())
+    return any((c.identity, r) in trained for _, task in waiting for c, r in task.members)
+
+
 def only_lost_tasks(folder: Path, tasks: Sequence[Task]) -> bool:
     """Whether all tasks without an end were begun, and nobody is seen to train their runs."""
-    files = [(_task_file(folder, number), task) for number, task in enumerate(tasks)]
-    waiting = [(path, task) for path, task in files if not _end_file(path).exists()]
+    waiting = _open_tasks(folder, tasks)
     if not waiting or not all(_job_file(path).exists() for path, _ in waiting):
         return False  # some have not begun, or are in the queue again
-    trained = set(SweepRecord(folder).at_work())
-    return not any((c.identity, r) in trained for _, task in waiting for c, r in task.members)
+    return not _any_at_work(folder, waiting)
+
+
+def wait_for_others(folder: Path, tasks: Sequence[Task]) -> None:
+    """Wait for the other jobs when a launcher has given up because of one.
+
+    They go on meanwhile, and those in the queue take their places.  Who could submit none has
+    nothing to wait for.
+    """
+    files = [_task_file(folder, number) for number in range(len(tasks))]
+    if not any(_job_file(path).exists() or _end_file(path).exists() for path in files):
+        return
+    seen = time.monotonic()
+    while (waiting := _open_tasks(folder, tasks)) and time.monotonic() - seen < QUIET_SECONDS:
+        if _any_at_work(folder, waiting):
+            seen = time.monotonic()
+        time.sleep(_LOOK_SECONDS)
 
 
 @contextlib.contextmanager
@@ -197,10 +223,13 @@ def failures_of(folder: Path, tasks: Sequence[Task]) -> list[Failure]:
     """What did not come out of the jobs of a sweep."""
     found = []
     for number, task in enumerate(tasks):
+        path = _task_file(folder, number)
         try:
-            end = json.loads(_end_file(_task_file(folder, number)).read_text())
+            end = json.loads(_end_file(path).read_text())
         except FileNotFoundError:
-            end = {"failures": [], "ended": "its job was lost (killed, out of memory or of time)"}
+            lost = "its job was lost (killed, out of memory or of time)"
+            queued = "its job has not begun, or is in the queue again"
+            end = {"failures": [], "ended": lost if _job_file(path).exists() else queued}
         by_id = {one["id"]: one for one in end["failures"]}
         for configuration, repeats in task.parts:
             one = by_id.get(configuration.identity)

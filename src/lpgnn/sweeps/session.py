@@ -30,7 +30,7 @@ from lpgnn.loggers import Logger
 from lpgnn.rows import RowStore, SweepRecord, Wanted, check_metrics
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error, explain
-from lpgnn.sweeps.jobs import ended_if_lost, failures_of, write_jobs
+from lpgnn.sweeps.jobs import ended_if_lost, failures_of, wait_for_others, write_jobs
 from lpgnn.sweeps.outdated import outdated_rows
 from lpgnn.sweeps.pool import run_tasks
 from lpgnn.sweeps.tasks import (
@@ -168,11 +168,12 @@ def _launch(
     jobs = write_jobs(launcher.folder, tasks, {key: one for key, (_, one) in wanted.items()})
     many = "s" if len(jobs) > 1 else ""
     print(f"{len(jobs)} task{many} for {launcher.name}; lpgnn status follows them", flush=True)
-    try:
-        with ended_if_lost(launcher.folder, tasks):
+    with ended_if_lost(launcher.folder, tasks):
+        try:
             launcher.launch(jobs)
-    except Exception as error:  # one lost job must not hide what became of the others
-        print(f"{launcher.name}: {describe_error(error)}", file=sys.stderr)
+        except Exception as error:  # one lost job must not hide what became of the others
+            print(f"{launcher.name}: {describe_error(error)}", file=sys.stderr)
+            wait_for_others(launcher.folder, tasks)
     return failures_of(launcher.folder, tasks)
 
 
