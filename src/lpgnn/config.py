@@ -486,6 +486,11 @@ class Configuration:
         return self.protocol is not None and self.protocol.asks
 
     @property
+    def trains(self) -> bool:
+        """Whether a result grows step by step, so that a rounding error can grow with it."""
+        return self.learner.uses_network or self.asks
+
+    @property
     def report_form(self) -> Form:
         """How the feature reports are stored."""
         if self.mechanism is not None:

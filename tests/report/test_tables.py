@@ -161,6 +161,21 @@ def test_rows_of_different_engines_are_not_paired(tmp_path: Path) -> None:
         assert (found is None) == (engine == "two")
 
 
+def test_what_is_not_trained_is_paired_with_any_engine(tmp_path: Path) -> None:
+    grid = GRID.replace("cross_entropy", "label_propagation")
+    conf = write_experiment(tmp_path, "both", grid)
+    add_rows(tmp_path, run(learner="label_propagation"), [30.0, 32.0], engine="one")
+    add_rows(tmp_path, run(learner="forward"), [40.0, 41.0], engine="two")
+    results = Source(tmp_path, "paper", config_dirs=(conf,)).results("both")
+    first, second = (
+        next(c for c in results.cells if c.identity == run(learner=name).resolve().identity)
+        for name in ("label_propagation", "forward")
+    )
+    found = results.difference(second, first)
+    assert found is not None
+    assert found.mean == 9.5
+
+
 def test_cells_with_rows_of_several_engines_are_named(tmp_path: Path) -> None:
     add_rows(tmp_path, run(learner="forward"), [70.0, 71.0, 72.0])
     assert tables(tmp_path)["wide"].mixed_cells() == []

@@ -56,6 +56,10 @@ class Cell:
         return ", ".join(text for key, text in named.items() if key != "dataset")
 
     @property
+    def trains(self) -> bool:
+        return self.configuration is None or self.configuration.trains
+
+    @property
     def is_finished(self) -> bool:
         """All wanted repeats have a row, be it a failed one."""
         return len(self.rows) >= self.point.settings.repeats
@@ -116,10 +120,14 @@ class Results:
         return self._summaries[key]
 
     def difference(self, first: Cell, second: Cell, metric: str = "acc") -> Difference | None:
-        """first - second, paired by repeat; None if their rows are of different engines."""
+        """first - second, paired by repeat; None if two engines trained them.
+
+        What is computed without training is the same by every engine.
+        """
         values = [cell.values(self.selection, metric) for cell in (first, second)]
         common = values[0].keys() & values[1].keys()
-        if any(first.engines[repeat] != second.engines[repeat] for repeat in common):
+        both_train = first.trains and second.trains
+        if both_train and any(first.engines[one] != second.engines[one] for one in common):
             return None
         return paired(*values)
 
