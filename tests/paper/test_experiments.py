@@ -23,12 +23,14 @@ SIZES = {
     "equal_labels": 3 * 11,
     "budget_split": 2 * 6 * (4 + 4) + 2 * (3 + 3 + 2) + 4 * 6,
     "planted": 2 * (4 * 4 + 4 * 4 + 4 + 4 + 4),
+    "features_that_pay": 7 * 4 * (5 * 7 + 1),
 }
 
 
 def test_all_experiments_are_known() -> None:
     assert sorted(SIZES) == experiment_names()
-    assert set(SIZES) == {*PAPER_EXPERIMENTS, *BEYOND_EXPERIMENTS, "budget_split", "planted"}
+    others = {"budget_split", "planted", "features_that_pay"}
+    assert set(SIZES) == {*PAPER_EXPERIMENTS, *BEYOND_EXPERIMENTS, *others}
 
 
 @pytest.mark.parametrize("name", SIZES)

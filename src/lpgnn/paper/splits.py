@@ -25,20 +25,21 @@ class Best:
 
     share: str
     text: str
-    surely_features: bool  # features' share above 0, and surely better than all on labels
+    # Features' share above 0, and surely better than all on labels; None: not known.
+    surely_features: bool | None
 
     def show(self) -> Shown:
-        return Shown(self.text, self.surely_features)
+        return Shown(self.text, bool(self.surely_features))
 
 
 BestSplits = dict[str, dict[str, dict[str, Best | None]]]  # by learner, graph and total
 
 
 def best_split(numbers: Iterable[Number], results: Results) -> Best | None:
-    """The best of the columns of a row; None while one of them is missing."""
+    """The best of the columns of a row; None while one is missing, or if none has a share."""
     columns = {n.place[2]: n for n in numbers if n.cell is not None}
     means = {c: n.summary.mean for c, n in columns.items() if n.summary is not None}
-    if not columns or len(means) < len(columns):
+    if len(means) < len(columns) or not any(map(_shares, columns)):
         return None
     first = max(means, key=lambda column: means[column])
     if not _shares(first):
@@ -47,7 +48,8 @@ def best_split(numbers: Iterable[Number], results: Results) -> Best | None:
     own = columns[first].cell
     assert own is not None
     differences = [results.difference(own, other) for other in rivals]
-    sure = all(one is not None and one.above_zero for one in differences)
+    known = [one.above_zero for one in differences if one is not None]
+    sure = None if all(known) and len(known) < len(differences) else all(known)
     return Best(first, f"{first}: {means[first]:.1f}", sure)
 
 
@@ -109,10 +111,12 @@ def splits_sentences(found: BestSplits) -> list[str]:
             graph: [total for total, best in row.items() if best and best.surely_features]
             for graph, row in graphs.items()
         }
+        open_ones = sum(best.surely_features is None for best in known)
         where = [f"{graph} at {', '.join(totals)}" for graph, totals in surely.items() if totals]
         sentences.append(
             f"{learner[:1].upper()}{learner[1:]}: all on labels has the highest mean in "
             f"{on_labels} of {len(known)} pairs of graph and total budget; a share for features is "
-            f"surely better {'on ' + '; on '.join(where) if where else 'nowhere'}."
+            f"surely better {'on ' + '; on '.join(where) if where else 'nowhere'}"
+            f"{f' ({open_ones} not known)' if open_ones else ''}."
         )
     return sentences
