@@ -399,9 +399,8 @@ def test_a_sweep_waits_for_the_others_when_a_job_is_lost(
 
     path, task = job(tmp_path)
     monkeypatch.setattr(jobs, "_LOOK_SECONDS", 0.02)
-    jobs.wait_for_others(
-        path.parent, [task, task], SlurmQueue(path.parent, 2)
-    )  # nothing was submitted: returns at once
+    queue = SlurmQueue(path.parent, 2)
+    jobs.wait_for_others(path.parent, [task, task], queue)  # nothing was submitted: returns at once
     path.with_suffix(".job").touch()
     monkeypatch.setattr(jobs, "QUIET_SECONDS", 0.2)
     trains, ended = threading.Event(), threading.Event()
@@ -414,9 +413,7 @@ def test_a_sweep_waits_for_the_others_when_a_job_is_lost(
 
     threading.Thread(target=work).start()
     assert trains.wait(20)
-    jobs.wait_for_others(
-        path.parent, [task], SlurmQueue(path.parent, 1)
-    )  # it leaves no end: nobody waits for ever
+    jobs.wait_for_others(path.parent, [task], queue)  # it leaves no end: nobody waits for ever
     assert ended.is_set()
     path.with_suffix(".end.json").write_text("{}")
     monkeypatch.setattr(jobs, "QUIET_SECONDS", 60.0)
