@@ -23,7 +23,8 @@ from lpgnn.rows import RowStore, SweepRecord, Wanted, at_work
 from lpgnn.run import main
 from lpgnn.status import main as status
 from lpgnn.sweeps import Task
-from lpgnn.sweeps.jobs import compute_job, failures_of, write_jobs
+from lpgnn.sweeps.jobs import Sight, compute_job, failures_of, write_jobs
+from lpgnn.sweeps.slurm import SlurmQueue
 from small_run import small, stored_science
 
 pytestmark = pytest.mark.slow
@@ -93,6 +94,22 @@ def test_help_lists_groups_and_settings(capsys: pytest.CaptureFixture[str]) -> N
         "x_eps: 1.0",
     ):
         assert text in shown
+
+
+@pytest.mark.parametrize("many", [(), ("-m",), ("--cfg", "job")])
+@pytest.mark.parametrize("way", ["--config-dir={}", "hydra.searchpath=[file://{}]"])
+def test_a_file_of_the_name_of_one_of_ours_is_refused(
+    way: str, many: tuple[str, ...], own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Hydra would run ours in silence."""
+    (own / "mechanism" / "Fine.yaml").rename(own / "mechanism" / "mb.yaml")
+    assert run(*many, way.format(own), "mechanism=mb", f"results_dir={own}") == 2
+    output = capsys.readouterr()
+    reason = f"has mechanism/mb.yaml, and so has {conf_dir().resolve()}: rename one of them"
+    assert output.err == f"error: {way.partition('=')[0]}={own}: {reason}\n"
+    assert output.out == ""
+    assert run("hydra.searchpath=3") == 2
+    assert "hydra.searchpath=3: must be a list of folders" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("way", ["config-dir", "searchpath"])
@@ -270,17 +287,19 @@ def test_a_sweep_does_not_wait_for_ever_for_a_lost_job_which_computes_what_is_mi
 
     path, task = job(tmp_path)
     mark = path.with_suffix(".job")
+    queue = SlurmQueue(path.parent, 1)  # SLURM was given nothing: it cannot tell
     assert [one.error for one in failures_of(path.parent, [task])] != []  # nobody has begun
-    assert not jobs.only_lost_tasks(path.parent, [task])
+    assert jobs.sights(path.parent, [task], queue) == {0: Sight.UNSEEN}
     mark.touch()
-    assert jobs.only_lost_tasks(path.parent, [task])
-    assert not jobs.only_lost_tasks(path.parent, [task, task])  # the other may come
+    assert jobs.sights(path.parent, [task], queue) == {0: Sight.LOST}
+    found = jobs.sights(path.parent, [task, task], queue)
+    assert found == {0: Sight.LOST, 1: Sight.UNSEEN}  # the other may come
     with at_work(path.parent, [(task.configuration.identity, 1)]):
-        assert not jobs.only_lost_tasks(path.parent, [task])
+        assert jobs.sights(path.parent, [task], queue) == {0: Sight.ALIVE}
     monkeypatch.setattr(jobs, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(jobs, "LOST_SECONDS", 0.1)
     started = time.monotonic()
-    with jobs.ended_if_lost(path.parent, [task]):
+    with jobs.ended_if_lost(path.parent, [task], queue):
         time.sleep(30)
     assert 0.1 < time.monotonic() - started < 20
     (failure,) = failures_of(path.parent, [task])
@@ -288,11 +307,89 @@ def test_a_sweep_does_not_wait_for_ever_for_a_lost_job_which_computes_what_is_mi
     compute_job(path)  # queued again after all
     assert failures_of(path.parent, [task]) == []
     assert not mark.exists()
-    assert not jobs.only_lost_tasks(path.parent, [task])
+    assert jobs.sights(path.parent, [task], queue) == {}
     before = {p: p.read_bytes() for p in tmp_path.rglob("*.csv")}
     assert len(RowStore(tmp_path).read("sbm")) == 2
     compute_job(path)  # started once more
     assert {p: p.read_bytes() for p in tmp_path.rglob("*.csv")} == before
+
+
+def slurm_lists(folder: Path, monkeypatch: pytest.MonkeyPatch, *lines: str, code: int = 0) -> None:
+    """A squeue that answers with these lines."""
+    text = "\n".join(("#!/bin/sh", *(f"echo '{line}'" for line in lines), f"exit {code}\n"))
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin" / "squeue").write_text(text)
+    (folder / "bin" / "squeue").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
+
+
+def submitted(sweep: Path, number: int, script: str = "#!/bin/bash\n#SBATCH --array=0-1\n") -> None:
+    """What submitit leaves of a job that it has submitted."""
+    (sweep / ".submitit" / str(number)).mkdir(parents=True)
+    (sweep / ".submitit" / str(number) / f"{number}_submission.sh").write_text(script)
+
+
+def test_a_job_that_never_began_is_waited_for_as_long_as_slurm_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that is cancelled while it is pending, or fails before Python, leaves no trace."""
+    from lpgnn.sweeps import jobs
+
+    monkeypatch.setattr("lpgnn.sweeps.slurm._ASK_SECONDS", 0.0)
+    path, task = job(tmp_path)
+    tasks, queue = [task, task], SlurmQueue(path.parent, 2)
+    unseen = {0: Sight.UNSEEN, 1: Sight.UNSEEN}
+    slurm_lists(tmp_path, monkeypatch, "118_0 RUNNING", "118_1 PENDING")
+    assert jobs.sights(path.parent, tasks, queue) == unseen  # it is not known that they are ours
+    submitted(path.parent, 118)
+    assert jobs.sights(path.parent, tasks, queue) == {0: Sight.ALIVE, 1: Sight.ALIVE}
+    path.with_suffix(".job").touch()  # killed with its node, and queued again
+    assert jobs.sights(path.parent, tasks, queue)[0] is Sight.ALIVE
+    path.with_suffix(".job").unlink()
+    slurm_lists(tmp_path, monkeypatch, "118_0 COMPLETING", "118_1 CANCELLED")
+    assert jobs.sights(path.parent, tasks, queue) == {0: Sight.ALIVE, 1: Sight.LOST}
+    slurm_lists(tmp_path, monkeypatch, "slurm_load_jobs error", code=1)
+    assert jobs.sights(path.parent, tasks, queue) == unseen
+    slurm_lists(tmp_path, monkeypatch, "119 RUNNING")  # ours are over and forgotten
+    assert jobs.sights(path.parent, tasks, queue) == {0: Sight.LOST, 1: Sight.LOST}
+    fresh = SlurmQueue(path.parent, 2)  # which has never seen them: they may be elsewhere
+    assert jobs.sights(path.parent, tasks, fresh) == unseen
+    monkeypatch.setattr(jobs, "_LOOK_SECONDS", 0.01)
+    for limit, one in (("LOST_SECONDS", queue), ("UNSEEN_SECONDS", fresh)):
+        with monkeypatch.context() as patched:
+            patched.setattr(jobs, limit, 0.1)
+            started = time.monotonic()
+            with jobs.ended_if_lost(path.parent, tasks, one):
+                time.sleep(10)
+            assert 0.1 < time.monotonic() - started < 5
+    assert "its job has not begun" in str(failures_of(path.parent, [task])[0].error)
+
+
+def test_jobs_of_this_machine_are_not_looked_up_in_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm_lists(tmp_path, monkeypatch, "118 CANCELLED")
+    submitted(tmp_path / "local", 118, script="")
+    assert SlurmQueue(tmp_path / "local", 1).held() is None
+    submitted(tmp_path / "one", 118)
+    assert SlurmQueue(tmp_path / "one", 1).held() == set()
+
+
+def test_a_job_that_begins_after_a_long_wait_is_not_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lpgnn.sweeps import jobs
+
+    path, task = job(tmp_path)
+    monkeypatch.setattr(jobs, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(jobs, "LOST_SECONDS", 0.5)
+    with jobs.ended_if_lost(path.parent, [task], SlurmQueue(path.parent, 1)):
+        time.sleep(0.7)  # nobody can tell where it is
+        path.with_suffix(".job").touch()
+        time.sleep(0.3)
+        begun = time.monotonic()
+        time.sleep(10)
+    assert 0.1 < time.monotonic() - begun < 5
 
 
 def test_a_sweep_waits_for_the_others_when_a_job_is_lost(
@@ -302,7 +399,8 @@ def test_a_sweep_waits_for_the_others_when_a_job_is_lost(
 
     path, task = job(tmp_path)
     monkeypatch.setattr(jobs, "_LOOK_SECONDS", 0.02)
-    jobs.wait_for_others(path.parent, [task, task])  # nothing was submitted: returns at once
+    queue = SlurmQueue(path.parent, 2)
+    jobs.wait_for_others(path.parent, [task, task], queue)  # nothing was submitted: returns at once
     path.with_suffix(".job").touch()
     monkeypatch.setattr(jobs, "QUIET_SECONDS", 0.2)
     trains, ended = threading.Event(), threading.Event()
@@ -315,11 +413,11 @@ def test_a_sweep_waits_for_the_others_when_a_job_is_lost(
 
     threading.Thread(target=work).start()
     assert trains.wait(20)
-    jobs.wait_for_others(path.parent, [task])  # it leaves no end: nobody waits for ever
+    jobs.wait_for_others(path.parent, [task], queue)  # it leaves no end: nobody waits for ever
     assert ended.is_set()
     path.with_suffix(".end.json").write_text("{}")
     monkeypatch.setattr(jobs, "QUIET_SECONDS", 60.0)
-    jobs.wait_for_others(path.parent, [task])  # all have ended
+    jobs.wait_for_others(path.parent, [task], queue)  # all have ended
 
 
 def test_sigterm_ends_a_sweep_that_waits_for_its_jobs(tmp_path: Path) -> None:
@@ -329,7 +427,7 @@ def test_sigterm_ends_a_sweep_that_waits_for_its_jobs(tmp_path: Path) -> None:
     path, task = job(tmp_path)
 
     def wait() -> None:
-        with jobs.ended_if_lost(path.parent, [task]):
+        with jobs.ended_if_lost(path.parent, [task], SlurmQueue(path.parent, 1)):
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(30)
 

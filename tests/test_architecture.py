@@ -12,7 +12,8 @@ PACKAGE = Path(lpgnn.__file__).parent
 
 # The line of stations; a module imports only from stations before its own.
 FOUNDATIONS = (
-    *("errors", "files", "children", "archive", "components", "randomness", "kernels", "client"),
+    *("errors", "files", "processes", "children", "archive", "components", "randomness"),
+    *("kernels", "client"),
 )
 STATIONS = (
     *("data", "privacy", "propagation", "models", "learners", "rows", "loggers", "hyperparameters"),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lpgnn.composition import GROUPS, SPLIT_KEYS, expand, known_spelling, quoted
+from lpgnn.composition import GROUPS, SPLIT_KEYS, check_names, expand, known_spelling, quoted
 from lpgnn.errors import FULL_ERROR, SHORT_ERROR, InputError, full_errors
 from lpgnn.hyperparameters import conf_dir
 
@@ -43,6 +43,7 @@ def run_application(
     words, folders = _own_flags(sys.argv[1:] if arguments is None else arguments)
     asks = any(word.split("=")[0] in _ASKS for word in words)
     words = [_spelt(word, folders) for word in words]
+    check_names(folders, [word for word in words if _is_hydras(word)])
     # Experiments have grids, and a total budget is shared out by the sweep.
     of_sweeps = ("experiment", *SPLIT_KEYS)
     many = is_sweep or any(word in _MULTIRUN or _key(word) in of_sweeps for word in words)

@@ -33,7 +33,7 @@ _FOLDERS = ("data_dir", "results_dir", "dataset.path", "reports", "labels")
 _AS_IT_IS = re.compile(r"[,$]|^['\"\[]|^(choice|glob|shuffle|sort)\(")
 # Hydra's search path: folders, and how deep their files lie (defaults, groups, launchers).
 _LEVELS = ("*.yaml", "*/*.yaml", "hydra/*/*.yaml")
-_LISTED = re.compile(r"file://([^,\]'\"]+)")
+_SEARCH = "hydra.searchpath"
 _KNOWN = {f.name for f in fields(Settings)}
 # What Hydra has composed in this process, by the files it can have read and the words it was given.
 _COMPOSED: dict[Hashable, dict[tuple[str, ...], dict[str, Any]]] = {}
@@ -144,17 +144,33 @@ def _names(group: str, config_dirs: Sequence[Path]) -> list[str]:
     return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
 
 
-def _check_names(config_dirs: Sequence[Path]) -> None:
+def check_names(config_dirs: Sequence[Path], hydra_overrides: Sequence[str] = ()) -> None:
     """Refuse two files for one choice: Hydra would take one of them in silence."""
     taken: dict[str, Path] = {}
-    for folder in dict.fromkeys((conf_dir().resolve(), *config_dirs)):
+    settings = dict.fromkeys((conf_dir().resolve(), *config_dirs), "--config-dir")
+    for folder in _searched(hydra_overrides):
+        settings.setdefault(folder, _SEARCH)
+    for folder, setting in settings.items():
         for group in GROUPS:
             for path in sorted((folder / group).glob("*.yaml")):
                 name = f"{group}/{path.name}"
                 if name in taken:
                     allowed = f"has {name}, and so has {taken[name]}: rename one of them"
-                    raise InputError("--config-dir", folder, allowed)
+                    raise InputError(setting, folder, allowed)
                 taken[name] = folder
+
+
+def _searched(hydra_overrides: Sequence[str]) -> list[Path]:
+    """The folders that are added to Hydra's search path."""
+    found: list[Path] = []
+    for text in hydra_overrides:
+        if text.partition("=")[0].lstrip("+") == _SEARCH:
+            listed = _parsed(text).value()
+            if not isinstance(listed, list):
+                raise InputError(_SEARCH, listed, "must be a list of folders")
+            places = [str(one).removeprefix("file://") for one in listed]
+            found += [Path(place).resolve() for place in places if "://" not in place]
+    return found
 
 
 class _Composer:
@@ -170,10 +186,10 @@ class _Composer:
         for folder in folders:
             if not folder.is_dir():
                 raise InputError("--config-dir", folder, "must be a folder with YAML files")
-        self.search = [text for text in hydra_overrides if text.startswith("hydra.searchpath=")]
+        self.search = [text for text in hydra_overrides if text.startswith(f"{_SEARCH}=")]
         if folders:
             listed = ",".join(f"file://{folder}" for folder in folders)
-            self.search.append(f"hydra.searchpath=[{listed}]")
+            self.search.append(f"{_SEARCH}=[{listed}]")
         self.folders = folders
         self.command_line = " ".join(overrides)
         self.parsed: dict[str, Any] = {}
@@ -191,7 +207,7 @@ class _Composer:
             self.loader = GlobalHydra.instance().config_loader()
             searched = [one.path for one in self.loader.get_search_path().get_path()]
             own = [Path(path[7:]) for path in searched if path.startswith("file://")]
-            _check_names([*self.folders, *(path for path in own if path != conf_dir().resolve())])
+            check_names([*self.folders, *own], self.search)
             self.composed = _COMPOSED.setdefault(self._read_from(searched, own), {})
             self.context = stack.pop_all()
         return self
@@ -202,9 +218,8 @@ class _Composer:
         A report, a search and a benchmark compose the same choices many times, and Hydra takes a
         tenth of a second for each.
         """
-        listed = [Path(path) for text in self.search for path in _LISTED.findall(text)]
         states = []
-        for folder, level in itertools.product((*own, *listed), _LEVELS):
+        for folder, level in itertools.product((*own, *_searched(self.search)), _LEVELS):
             for path in folder.glob(level):
                 with contextlib.suppress(OSError):  # an editor's link to nowhere
                     state = path.stat()
@@ -405,24 +420,26 @@ class _Composer:
         """Overrides as Hydra reads them; the members of a grid have most of theirs in common."""
         for text in texts:
             if text not in self.parsed:
-                self.parsed[text] = self._parse(text)
+                self.parsed[text] = _parsed(text, self.loader)
         return [self.parsed[text] for text in texts]
 
-    def _parse(self, text: str) -> Any:
-        from hydra.core.override_parser.overrides_parser import OverridesParser
-        from hydra.errors import HydraException
 
-        key, _, value = text.partition("=")
-        parser = OverridesParser.create(config_loader=self.loader)
-        try:
-            (override,) = parser.parse_overrides([quoted(key, value) if value else text])
-        except HydraException as error:
-            reason = " ".join(str(error).split()).split(" See https")[0]
-            raise InputError(key, value, f"not understood: {reason}") from None
-        if override.is_interval_sweep():
-            allowed = "has no steps, and a grid needs them: use range(start,stop,step) or a,b,c"
-            raise InputError(key, value, allowed)
-        return override
+def _parsed(text: str, loader: Any = None) -> Any:
+    """An override as Hydra reads it."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    key, _, value = text.partition("=")
+    parser = OverridesParser.create(config_loader=loader)
+    try:
+        (override,) = parser.parse_overrides([quoted(key, value) if value else text])
+    except HydraException as error:
+        reason = " ".join(str(error).split()).split(" See https")[0]
+        raise InputError(key, value, f"not understood: {reason}") from None
+    if override.is_interval_sweep():
+        allowed = "has no steps, and a grid needs them: use range(start,stop,step) or a,b,c"
+        raise InputError(key, value, allowed)
+    return override
 
 
 def _settings(config: dict[str, Any], values: Sequence[tuple[Any, Any]]) -> Settings:

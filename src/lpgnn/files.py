@@ -1,7 +1,5 @@
 """Files that are written whole or not at all, that others may share, and locks that say they wait.
 
-Files that belong to a process have its name in theirs, so that others see whether it lives.
-
 A file's mode follows umask.  Inside a folder that its group or everybody may write to, it also
 follows the folder: who shares a folder shares what is in it.
 """
@@ -10,9 +8,7 @@ import contextlib
 import errno
 import logging
 import os
-import re
 import secrets
-import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -103,28 +99,6 @@ def share(descriptor: int, folder: Path) -> None:
             mode |= wanted & stat.S_ISGID  # what is made in it belongs to the same group
         if mode != stat.S_IMODE(before):
             os.fchmod(descriptor, mode)
-
-
-def process_name() -> str:
-    """This process, for names of files: its machine and its number."""
-    return f"{_host()}-{os.getpid()}"
-
-
-def is_running(process: str) -> bool | None:
-    """Whether the process of this name lives; None if that cannot be seen from here."""
-    host, _, number = process.rpartition("-")
-    if host != _host() or not os.path.exists("/proc/self/stat"):
-        return None
-    try:
-        status = Path(f"/proc/{number}/stat").read_bytes()
-    except OSError:
-        return False
-    # After the name, which may contain anything.  A zombie has died, though nobody has noticed.
-    return status.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
-
-
-def _host() -> str:
-    return re.sub("[^A-Za-z0-9]+", "-", socket.gethostname())[:40]
 
 
 @contextlib.contextmanager

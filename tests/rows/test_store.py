@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lpgnn.errors import InputError, StorageError
-from lpgnn.files import is_running, process_name
+from lpgnn.processes import is_running, process_name
 from lpgnn.rows import COLUMNS, RowStore, SweepRecord
 from lpgnn.rows import store as store_module
 from lpgnn.rows.layout import Layout
@@ -468,13 +468,13 @@ def test_a_torn_end_is_reported_when_its_writer_dies(
     append_in_child(tmp_path, [make_row("a", 0)])
     (shard,) = shards(tmp_path)
     child = in_child(lambda: time.sleep(60))
-    owned = shard.with_name(f"sbm.{process_name().rpartition('-')[0]}-{child}-00000000.csv")
+    owned = shard.with_name(f"sbm.{process_name(child)}-00000000.csv")
     shard.rename(owned)
     owned.write_bytes(owned.read_bytes()[:-5])
     assert RowStore(tmp_path).read("sbm") == []
     assert caplog.records == []
     os.kill(child, signal.SIGKILL)
-    while is_running(f"{process_name().rpartition('-')[0]}-{child}"):
+    while is_running(process_name(child)):
         time.sleep(0.01)  # a zombie does not run, either
     assert RowStore(tmp_path).read("sbm") == []
     assert len(caplog.records) == 1

@@ -1,3 +1,4 @@
+import contextlib
 import math
 import os
 import signal
@@ -9,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from lpgnn.composition import expand
 from lpgnn.config import Settings
 from lpgnn.engine import Measures
 from lpgnn.errors import InputError, RunError, StorageError
@@ -22,6 +24,7 @@ from lpgnn.rows import (
     SweepRecord,
     Wanted,
     at_work,
+    claimed,
     metric_sources,
 )
 from lpgnn.sweeps import (
@@ -33,6 +36,7 @@ from lpgnn.sweeps import (
     pool,
     run_tasks,
 )
+from lpgnn.sweeps.session import run_points
 from lpgnn.sweeps.tasks import LEAST_LIMIT, LIMIT_FACTOR
 from rows.rows import in_child, make_row
 from small_run import Treacherous, small, stored_science
@@ -544,6 +548,79 @@ def test_a_sweep_that_has_just_begun_is_not_taken_for_a_dead_one(tmp_path: Path)
     second = SweepRecord.start(tmp_path, [])
     assert first.folder.is_dir()
     assert second.folder.is_dir()
+
+
+def test_another_machine_sees_a_local_sweep_that_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while none of its workers trains: one that has just died, or waits for another sweep."""
+    record = SweepRecord.start(tmp_path, [])
+    execution = Execution(tmp_path, tmp_path, "cpu", "torch", 1, record=record.folder)
+    with record.alive(beats=False):
+        (mark,) = record.folder.glob("*.beat")
+        os.utime(mark, (time.time() - 100,) * 2)
+        tasks = [Task(((small(), (0,)),))]
+        assert run_tasks(tasks, execution, costs=CostModel(), show_progress=False) == []
+        monkeypatch.setattr("lpgnn.processes.socket.gethostname", lambda: "another-machine")
+        assert record.is_alive()
+        os.utime(mark, (time.time() - 100,) * 2)
+        assert not record.is_alive()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_mark_of_a_sweep_is_touched_by_its_loop_or_by_a_thread(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def alive(record: SweepRecord, *, beats: bool) -> contextlib.AbstractContextManager[None]:
+        asked.append(beats)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(SweepRecord, "alive", alive)
+    words = ["dataset.num_nodes=300", "dataset.num_features=90", "max_epochs=1", "repeats=1"]
+    points = expand([*words, "device=cpu", f"workers={workers}", f"results_dir={tmp_path}"])
+    assert run_points(points) == 0
+    assert asked == [workers == 0]
+
+
+def test_marks_count_without_the_record(tmp_path: Path) -> None:
+    """Another machine may have taken the sweep for a dead one, and removed its record."""
+    runs = [("a", 0)]
+    record = SweepRecord.start(tmp_path, [])
+    record.remove()
+    with at_work(record.folder, runs), claimed(tmp_path, tmp_path, runs, lambda: runs) as taken:
+        assert taken == ([], runs)
+
+
+def test_a_container_of_the_same_name_sees_a_sweep_by_its_fresh_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has other processes under the same numbers, or none."""
+    record = SweepRecord.start(tmp_path, [])
+    readlink = os.readlink
+    elsewhere = "pid:[1]"
+    with record.alive(beats=False), at_work(record.folder, [("a", 0)]):
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                "lpgnn.processes.os.readlink",
+                lambda path: elsewhere if path == "/proc/self/ns/pid" else readlink(path),
+            )
+            patched.setattr("lpgnn.processes._status", lambda number: [])
+            assert record.is_alive()
+            assert record.at_work() == [("a", 0)]
+            for mark in record.folder.glob("*.*"):
+                os.utime(mark, (time.time() - 100,) * 2)
+            assert not record.is_alive()
+        assert record.is_alive()  # we see it ourselves, whatever its mark says
+
+
+def test_a_number_that_is_used_again_keeps_no_dead_sweep_alive(tmp_path: Path) -> None:
+    record = SweepRecord.start(tmp_path, [])
+    (mark,) = record.folder.glob("*.beat")
+    place, started, number = mark.stem.rsplit("-", 2)
+    mark.rename(mark.with_name(f"{place}-{int(started) - 1}-{number}.beat"))
+    assert not record.is_alive()
 
 
 def test_forced_runs_are_computed_whoever_has_computed_them(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lpgnn.errors import InputError
-from lpgnn.files import process_name
+from lpgnn.processes import process_name
 from lpgnn.rows.reading import Level
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")

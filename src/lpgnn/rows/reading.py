@@ -27,7 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from lpgnn.files import is_running
+from lpgnn.processes import is_running
 from lpgnn.rows.schema import (
     COLUMNS,
     MAX_LINE,

@@ -1,7 +1,7 @@
 """Who is at work in a results folder, and on what: read from any machine that sees the folder.
 
     local/sweeps/<sweep>/sweep.json      the runs that a sweep set out to compute
-    local/sweeps/<sweep>/<process>.beat  there while the sweep's own process lives
+    local/sweeps/<sweep>/<process>.beat  there while the sweep's process lives, touched meanwhile
     local/sweeps/<sweep>/<process>.work  the runs that a process trains now, touched meanwhile
     local/.claims.lock                   held by a process that chooses its next runs
 
@@ -15,6 +15,7 @@ late, or one of them computes on purpose what is done (force=true).
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -26,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from lpgnn.errors import StorageError
-from lpgnn.files import is_running, lock, make_folder, process_name, write_atomically
+from lpgnn.files import lock, make_folder, write_atomically
+from lpgnn.processes import is_running, process_name
 from lpgnn.rows.schema import UNEVALUATED
 from lpgnn.rows.store import RowStore
 
@@ -53,6 +55,7 @@ class SweepRecord:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._touched = -math.inf
 
     @classmethod
     def start(
@@ -79,10 +82,17 @@ class SweepRecord:
     def alive(self, *, beats: bool) -> contextlib.AbstractContextManager[None]:
         """While inside, the sweep counts as alive.
 
-        beats: touch the mark, for other machines to see.  A local sweep leaves that to its workers:
-        the thread would keep them from being forked.
+        beats: touch the mark, for other machines to see.  A sweep that forks its workers does so
+        itself (``beat``): the thread would keep them from being forked.
         """
         return _marked(self._beat, "", beats=beats)
+
+    def beat(self) -> None:
+        """Touch this process's mark if it has one; for loops, which may call this at any rate."""
+        if time.monotonic() - self._touched >= _BEAT_SECONDS:
+            self._touched = time.monotonic()
+            with contextlib.suppress(OSError):
+                os.utime(self._beat)
 
     @property
     def _beat(self) -> Path:
@@ -101,13 +111,7 @@ class SweepRecord:
 
     def at_work(self) -> list[Run]:
         """The runs that are being trained now."""
-        found: list[Run] = []
-        for path in self.folder.glob("*.work"):
-            with contextlib.suppress(OSError, ValueError):
-                # Touched, too: the number of a dead process may have gone to another.
-                if _lives(path) and _is_touched(path):
-                    found += [(one, repeat) for one, repeat in json.loads(path.read_text())]
-        return found
+        return _trained(self.folder.glob("*.work"))
 
     def missing(self, store: RowStore) -> set[Run]:
         """The runs that have no row yet."""
@@ -198,7 +202,8 @@ def claimed(
     """
     with contextlib.ExitStack() as marks:
         with _alone(results_dir):
-            found = {run for record in records(results_dir) for run in record.at_work()}
+            # Of any folder: a mark counts though the record beside it was removed.
+            found = set(_trained(_sweeps(results_dir).glob("*/*.work")))
             elsewhere = [run for run in runs if run in found]
             left = missing()
             mine = [run for run in runs if run not in found and run in left]
@@ -245,6 +250,17 @@ def _marked(path: Path, text: str, *, beats: bool) -> Iterator[None]:
         over.set()
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
+
+
+def _trained(marks: Iterable[Path]) -> list[Run]:
+    """The runs in the marks of living processes."""
+    found: list[Run] = []
+    for path in marks:
+        with contextlib.suppress(OSError, ValueError):
+            # Touched, too: a living process may have failed to take its mark away.
+            if _lives(path) and _is_touched(path):
+                found += [(one, repeat) for one, repeat in json.loads(path.read_text())]
+    return found
 
 
 def _lives(path: Path) -> bool:

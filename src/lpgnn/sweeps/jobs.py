@@ -12,6 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum, auto
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,14 @@ from lpgnn.rows import RowStore, SweepRecord, marked, write_atomically
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, describe_error
 from lpgnn.sweeps.pool import run_tasks
+from lpgnn.sweeps.slurm import SlurmQueue
 from lpgnn.sweeps.tasks import Execution, Part, Task, required_engine
 
 # Jobs that nobody has seen at work for so long are lost: a worker that starts, or a job that is
 # queued again after its node has died, takes less.
 LOST_SECONDS = 600.0
+# The same where a job has not begun, and nobody can tell whether it is still in a queue.
+UNSEEN_SECONDS = 24 * 3600.0
 # From the end of a job to the first run of the next in the queue.
 QUIET_SECONDS = 120.0
 _LOOK_SECONDS = 5.0
@@ -153,54 +157,65 @@ def _compute(path: Path) -> list[Failure]:
     return run_tasks([Task(tuple(parts))], execution, costs=CostModel(), show_progress=False)
 
 
-def _open_tasks(folder: Path, tasks: Sequence[Task]) -> list[tuple[Path, Task]]:
-    files = ((_task_file(folder, number), task) for number, task in enumerate(tasks))
-    return [(path, task) for path, task in files if not _end_file(path).exists()]
+class Sight(Enum):
+    """What can be seen of a task that has no end."""
+
+    ALIVE = auto()  # somebody trains its runs, or its job is in the queue
+    UNSEEN = auto()  # it has not begun, and nobody can tell whether it will
+    LOST = auto()  # its job has left the queue, or has begun and trains nothing
 
 
-def _any_at_work(folder: Path, waiting: Sequence[tuple[Path, Task]]) -> bool:
-    trained = set(SweepRecord(folder).at_work())
-    return any((c.identity, r) in trained for _, task in waiting for c, r in task.members)
+def sights(folder: Path, tasks: Sequence[Task], queue: SlurmQueue) -> dict[int, Sight]:
+    """The tasks without an end, by number."""
+    trained, held = set(SweepRecord(folder).at_work()), queue.held()
+    found = {}
+    for number, task in enumerate(tasks):
+        path = _task_file(folder, number)
+        if _end_file(path).exists():
+            continue
+        is_at_work = any((c.identity, repeat) in trained for c, repeat in task.members)
+        if is_at_work or (held is not None and number in held):
+            found[number] = Sight.ALIVE
+        elif held is None and not _job_file(path).exists():
+            found[number] = Sight.UNSEEN
+        else:
+            found[number] = Sight.LOST
+    return found
 
 
-def only_lost_tasks(folder: Path, tasks: Sequence[Task]) -> bool:
-    """Whether all tasks without an end were begun, and nobody is seen to train their runs."""
-    waiting = _open_tasks(folder, tasks)
-    if not waiting or not all(_job_file(path).exists() for path, _ in waiting):
-        return False  # some have not begun, or are in the queue again
-    return not _any_at_work(folder, waiting)
-
-
-def wait_for_others(folder: Path, tasks: Sequence[Task]) -> None:
+def wait_for_others(folder: Path, tasks: Sequence[Task], queue: SlurmQueue) -> None:
     """Wait for the other jobs when a launcher has given up because of one.
 
     They go on meanwhile, and those in the queue take their places.  Who could submit none has
     nothing to wait for.
     """
-    files = [_task_file(folder, number) for number in range(len(tasks))]
-    if not any(_job_file(path).exists() or _end_file(path).exists() for path in files):
+    found = sights(folder, tasks, queue)
+    if len(found) == len(tasks) and set(found.values()) == {Sight.UNSEEN}:
         return
     seen = time.monotonic()
-    while (waiting := _open_tasks(folder, tasks)) and time.monotonic() - seen < QUIET_SECONDS:
-        if _any_at_work(folder, waiting):
+    while found and time.monotonic() - seen < QUIET_SECONDS:
+        if Sight.ALIVE in found.values():
             seen = time.monotonic()
         time.sleep(_LOOK_SECONDS)
+        found = sights(folder, tasks, queue)
 
 
 @contextlib.contextmanager
-def ended_if_lost(folder: Path, tasks: Sequence[Task]) -> Iterator[None]:
+def ended_if_lost(folder: Path, tasks: Sequence[Task], queue: SlurmQueue) -> Iterator[None]:
     """While inside, stop waiting when only lost tasks are left: some launchers cannot tell.
 
-    Without the accounts of SLURM, submitit takes a killed job for a slow one.
+    Without the accounts of SLURM, submitit takes a killed or cancelled job for a slow one.
     """
     over, lost = threading.Event(), threading.Event()
 
     def watch() -> None:
-        seen = time.monotonic()
+        seen, before = time.monotonic(), dict[int, Sight]()
         while not over.wait(_LOOK_SECONDS):
-            if not only_lost_tasks(folder, tasks):
-                seen = time.monotonic()
-            elif time.monotonic() - seen > LOST_SECONDS:
+            found = sights(folder, tasks, queue)
+            unseen = Sight.UNSEEN in found.values()
+            if not found or Sight.ALIVE in found.values() or found != before:
+                seen, before = time.monotonic(), found
+            elif time.monotonic() - seen > (UNSEEN_SECONDS if unseen else LOST_SECONDS):
                 lost.set()
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
@@ -228,7 +243,7 @@ def failures_of(folder: Path, tasks: Sequence[Task]) -> list[Failure]:
             end = json.loads(_end_file(path).read_text())
         except FileNotFoundError:
             lost = "its job was lost (killed, out of memory or of time)"
-            queued = "its job has not begun, or is in the queue again"
+            queued = "its job has not begun: cancelled, failed at its start, or still in the queue"
             end = {"failures": [], "ended": lost if _job_file(path).exists() else queued}
         by_id = {one["id"]: one for one in end["failures"]}
         for configuration, repeats in task.parts:

@@ -35,7 +35,7 @@ from lpgnn.engine import Member, run_members
 from lpgnn.errors import InputError, RunError, StorageError
 from lpgnn.kernels import Backend
 from lpgnn.propagation import PreparedGraph
-from lpgnn.rows import RowStore, Run, claimed
+from lpgnn.rows import RowStore, Run, SweepRecord, claimed
 from lpgnn.sweeps.costs import CostModel
 from lpgnn.sweeps.failures import Failure, explain, stack_trace
 from lpgnn.sweeps.gpus import gpus_for, least_used, see_only
@@ -324,6 +324,7 @@ class _Pool:
         self.processes: list[_Process] = []
         self.gpus = gpus_for(execution.device, execution.kernels)
         self.deaths_at_start = 0
+        self.record = None if execution.record is None else SweepRecord(execution.record)
 
     def __enter__(self) -> "_Pool":
         return self
@@ -347,6 +348,8 @@ class _Pool:
 
     def _work(self, workers: int, *, is_last: bool) -> None:
         while self.waiting or self.elsewhere.tasks or self._busy():
+            if self.record is not None:
+                self.record.beat()
             if not self.waiting:
                 self.waiting.extend(self.elsewhere.due())
             if self.deaths_at_start >= _DEATHS_AT_START:

@@ -33,6 +33,7 @@ from lpgnn.sweeps.failures import Failure, describe_error, explain
 from lpgnn.sweeps.jobs import ended_if_lost, failures_of, wait_for_others, write_jobs
 from lpgnn.sweeps.outdated import outdated_rows
 from lpgnn.sweeps.pool import run_tasks
+from lpgnn.sweeps.slurm import SlurmQueue
 from lpgnn.sweeps.tasks import (
     RUNS_ON_CPU,
     RUNS_ON_GPU,
@@ -150,7 +151,8 @@ def _compute(
     ]
     folder = None if launcher is None else launcher.folder
     record = SweepRecord.start(execution.results_dir, runs, folder)
-    with record.alive(beats=launcher is not None):
+    forks = launcher is None and execution.worker_count() > 0
+    with record.alive(beats=not forks):
         if launcher is None:
             execution = replace(execution, record=record.folder)
             failures = run_tasks(tasks, execution, costs=costs)
@@ -168,12 +170,13 @@ def _launch(
     jobs = write_jobs(launcher.folder, tasks, {key: one for key, (_, one) in wanted.items()})
     many = "s" if len(jobs) > 1 else ""
     print(f"{len(jobs)} task{many} for {launcher.name}; lpgnn status follows them", flush=True)
-    with ended_if_lost(launcher.folder, tasks):
+    queue = SlurmQueue(launcher.folder, len(tasks))
+    with ended_if_lost(launcher.folder, tasks, queue):
         try:
             launcher.launch(jobs)
         except Exception as error:  # one lost job must not hide what became of the others
             print(f"{launcher.name}: {describe_error(error)}", file=sys.stderr)
-            wait_for_others(launcher.folder, tasks)
+            wait_for_others(launcher.folder, tasks, queue)
     return failures_of(launcher.folder, tasks)
 
 
