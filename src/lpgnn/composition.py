@@ -63,11 +63,17 @@ class Experiment:
 
     def overrides(self, point: Point) -> list[str]:
         """What ``lpgnn.run`` is given to compute one point of the grid alone."""
-        if any(isinstance(value, dict | list) for value in self.settings.values()):
-            shared = {"+experiment": self.name}  # the file's own words: they are no overrides
-        else:
-            shared = {k: _choice_text(v) for k, v in self.settings.items() if k not in point.keys}
+        shared = {k: _choice_text(v) for k, v in _flat(self.settings) if k not in point.keys}
         return [f"{key}={text}" for key, text in (shared | dict(point.keys)).items()]
+
+
+def _flat(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Settings as overrides name them: the entries of a mapping one by one, there before or not."""
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from ((f"++{key}.{name}", entry) for name, entry in value.items())
+        else:
+            yield key, value
 
 
 def expand(
