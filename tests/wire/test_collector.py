@@ -350,7 +350,7 @@ def test_a_stream_longer_than_a_block_with_damage_everywhere(
 ) -> None:
     monkeypatch.setattr("lpgnn.privacy.collector._CHUNK_BYTES", 50)
     monkeypatch.setattr("lpgnn.privacy.collector._LARGEST_BLOCK", 3)
-    monkeypatch.setattr("lpgnn.privacy.collector._SMALLEST_BLOCK", 1)
+    monkeypatch.setattr("lpgnn.privacy.collector._BLOCK_BYTES", 50)
     monkeypatch.setattr("lpgnn.privacy.collector._LONGEST_PIECE", 64)
     draws = random.Random(0)
     for _ in range(50):
@@ -361,6 +361,97 @@ def test_a_stream_longer_than_a_block_with_damage_everywhere(
         if data[:1] != b"{":
             collection, _, _ = stream(data)
             assert reports_in(collection) == REPORTS
+
+
+def one_by_one(data: bytes) -> tuple[dict[int, Report], int]:
+    """The plain way to read a stream of bytes: the reports in it, and how many bytes are not."""
+    at, reports, left = 0, {}, 0
+    while at < len(data):
+        try:
+            report = client.decode(TASK, data[at : at + 21])
+        except ClientError:
+            at, left = at + 1, left + 1
+            continue
+        reports.setdefault(report.node, report)
+        at += 21
+    return reports, left
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_headers_of_nothing_and_shreds_are_read_as_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole in one part, and in many that end anywhere."""
+    draws, head, data = random.Random(seed), WIRES[0][:11], b""
+    for wire in WIRES * 3:
+        shreds = (b"", b"\n", head, head * 3, head[:7], wire[:20], b"LP", wire[:13] + wire)
+        data += draws.choice(shreds) + wire
+    expected, _ = one_by_one(data)
+    for chunk in (2**22, 64):
+        monkeypatch.setattr(collector_module, "_CHUNK_BYTES", chunk)
+        monkeypatch.setattr(collector_module, "_LONGEST_PIECE", chunk // 4 + 32)
+        collection, refusals, collector = stream(data)
+        assert {report.node: report for report in reports_in(collection)} == expected
+        assert collector.num_accepted == len(expected)
+        assert all(0 <= refusal.offset < len(data) for refusal in refusals)
+
+
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the blocks whose checksums are computed, as they are."""
+    sizes: list[int] = []
+
+    def counted(task: Task, block: Any) -> Any:
+        sizes.append(len(block))
+        return intact(task, block)
+
+    monkeypatch.setattr(collector_module, "intact", counted)
+    return sizes
+
+
+@pytest.mark.parametrize(
+    ("unit", "rows"),
+    [
+        (W3 + b"\n", 1),
+        (W3 + JSON_LINES[4] + b"\n", 1),
+        (W3[:11], 1),
+        (b"{" + W3[:11], 1),
+        (b"LP", 0),
+    ],
+    ids=["line ends", "two forms", "headers", "headers and braces", "magic"],
+)
+def test_a_stream_in_shreds_is_looked_at_once(
+    unit: bytes, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However short the pieces are, a header is checked once, and many of them together."""
+    sizes = counting(monkeypatch)
+    stream(unit * 500)
+    assert sum(sizes) <= 500 * rows
+    assert len(sizes) <= 1
+
+
+def test_overlapping_reports_count_once() -> None:
+    """A report whose payload is a report of the same task: the outer one is what was sent."""
+    task = small_task(num_features=2**10, num_samples=2**10, salt="outer")
+    inner = client.encode(task, Report(3, tuple(range(1024)), (1,) * 1024, 1))
+    size = task.report_bytes
+    head = inner[:11]
+    body = head + (4).to_bytes(4, "big") + inner[: size - 19]
+    outer = sealed(body)
+    assert len(outer) == size
+    starts = collector_module._apart(np.array([0, 15, size, size + 5, 2 * size + 2]), size)
+    assert starts.tolist() == [0, size, 2 * size + 2]
+    places = np.array([0, 15, size - 1, size, 2 * size, 2 * size + 2])
+    covered = collector_module._covered(places, starts, size)
+    assert covered.tolist() == [True, True, True, True, False, True]
+    assert collector_module._places(head, outer).tolist() == [0, 15]
+
+
+def test_lines_that_are_no_json_take_time_in_proportion() -> None:
+    """Behind one brace, half a million short lines: a copy for each would take minutes."""
+    data = b"{\n" + b"x\n" * 500_000 + W3
+    collection, refusals, _ = stream(data)
+    assert reports_in(collection) == [REPORTS[3]]
+    assert [refusal.offset for refusal in refusals] == [0, 2]
 
 
 def test_the_first_report_of_a_node_counts() -> None:
