@@ -363,18 +363,18 @@ def test_a_stream_longer_than_a_block_with_damage_everywhere(
             assert reports_in(collection) == REPORTS
 
 
-def one_by_one(data: bytes) -> tuple[dict[int, Report], int]:
-    """The plain way to read a stream of bytes: the reports in it, and how many bytes are not."""
-    at, reports, left = 0, {}, 0
+def one_by_one(data: bytes) -> dict[int, Report]:
+    """The plain way to read a stream of bytes."""
+    at, reports = 0, {}
     while at < len(data):
         try:
             report = client.decode(TASK, data[at : at + 21])
         except ClientError:
-            at, left = at + 1, left + 1
+            at += 1
             continue
         reports.setdefault(report.node, report)
         at += 21
-    return reports, left
+    return reports
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -386,7 +386,7 @@ def test_headers_of_nothing_and_shreds_are_read_as_one_by_one(
     for wire in WIRES * 3:
         shreds = (b"", b"\n", head, head * 3, head[:7], wire[:20], b"LP", wire[:13] + wire)
         data += draws.choice(shreds) + wire
-    expected, _ = one_by_one(data)
+    expected = one_by_one(data)
     for chunk in (2**22, 64):
         monkeypatch.setattr(collector_module, "_CHUNK_BYTES", chunk)
         monkeypatch.setattr(collector_module, "_LONGEST_PIECE", chunk // 4 + 32)
@@ -429,21 +429,19 @@ def test_a_stream_in_shreds_is_looked_at_once(
     assert len(sizes) <= 1
 
 
-def test_overlapping_reports_count_once() -> None:
-    """A report whose payload is a report of the same task: the outer one is what was sent."""
-    task = small_task(num_features=2**10, num_samples=2**10, salt="outer")
-    inner = client.encode(task, Report(3, tuple(range(1024)), (1,) * 1024, 1))
-    size = task.report_bytes
-    head = inner[:11]
-    body = head + (4).to_bytes(4, "big") + inner[: size - 19]
-    outer = sealed(body)
-    assert len(outer) == size
-    starts = collector_module._apart(np.array([0, 15, size, size + 5, 2 * size + 2]), size)
-    assert starts.tolist() == [0, size, 2 * size + 2]
-    places = np.array([0, 15, size - 1, size, 2 * size, 2 * size + 2])
-    covered = collector_module._covered(places, starts, size)
-    assert covered.tolist() == [True, True, True, True, False, True]
-    assert collector_module._places(head, outer).tolist() == [0, 15]
+def test_of_reports_that_overlap_the_first_counts() -> None:
+    """Contrived: the payload of one is the header of the next, and both checksums are right."""
+    task = small_task(num_features=200, num_samples=200)  # a payload of 26 bytes
+    head, last = b"LP\x01" + task.hash, bytes([1 << 6])  # the label 1, and zeros
+    first = sealed(head + (3).to_bytes(4, "big") + head + (4).to_bytes(4, "big") + bytes(10) + last)
+    second = sealed(first[15:] + bytes(10) + last)
+    assert client.decode(task, first).node == 3
+    assert client.decode(task, second).node == 4
+    refusals: list[Refusal] = []
+    collector = Collector(task, GRAPH, refusals.append)
+    collector.add_stream(io.BytesIO(first + second[30:] + first), "s")
+    assert np.flatnonzero(collector.collection().received).tolist() == [3]
+    assert [(r.offset, r.kind) for r in refusals] == [(45, "not"), (60, "replay")]
 
 
 def test_lines_that_are_no_json_take_time_in_proportion() -> None:
