@@ -81,16 +81,6 @@ class RangeOfUser(Noise):
 
 
 @dataclass(frozen=True)
-class LargestOfUser(Noise):
-    """Scales a user's noise by how far the user's features are from the lowest value."""
-
-    def noise_scale(self, x: Tensor) -> Tensor:
-        own = x.amax(1, keepdim=True) - self.alpha
-        width = torch.where(own == 0, self.width, own)
-        return width * self.num_features / self.epsilon
-
-
-@dataclass(frozen=True)
 class RectifierOfData(Noise):
     """Sends the range of the data along with its reports."""
 

@@ -32,7 +32,6 @@ from lpgnn.privacy.distinguish import (
 
 from .broken_mechanisms import (
     FloatGrid,
-    LargestOfUser,
     Noise,
     PerFeature,
     PerFeatureInSecret,
@@ -57,7 +56,6 @@ TEST: dict[str, Any] = {"draws": 20_000, "confidence": 0.9999}
         (PerFeatureInSecret(1.0, 3), 1.5),
         (RangeOfData(1.0, 1), 1.2),  # half the range beside another node: spends 2
         (RangeOfUser(1.0, 4), 3.0),  # every other pair has a range of 1 or none
-        (LargestOfUser(1.0, 4), 3.0),
         (RectifierOfData(1.0, 2), 5.0),
         (FloatGrid(1.0, 1), 3.0),
     ],

@@ -563,7 +563,7 @@ def test_whoever_is_killed_while_making_a_ledger_leaves_none(
 
     path = tmp_path / "ledger"
     with monkeypatch.context() as patch:
-        patch.setattr(client.os, "link", killed)
+        patch.setattr("os.link", killed)
         with pytest.raises(KeyboardInterrupt):
             Ledger(path, limit=5)
     assert not path.exists()
@@ -579,7 +579,7 @@ def test_of_two_that_make_a_ledger_the_first_ones_is_kept(
     with Ledger(path, limit=2) as ledger:
         answer(ledger, small_task())
     with monkeypatch.context() as patch:
-        patch.setattr(client.os.path, "lexists", lambda path: False)  # it was not there yet
+        patch.setattr("os.path.lexists", lambda path: False)  # it was not there yet
         with pytest.raises(ClientError, match=r"limit=9\.0: the limit of ledger .* is 2"):
             Ledger(path, limit=9)
         with Ledger(path, limit=2) as ledger:

@@ -365,7 +365,8 @@ def test_a_stream_longer_than_a_block_with_damage_everywhere(
 
 def one_by_one(data: bytes) -> dict[int, Report]:
     """The plain way to read a stream of bytes."""
-    at, reports = 0, {}
+    at = 0
+    reports: dict[int, Report] = {}
     while at < len(data):
         try:
             report = client.decode(TASK, data[at : at + 21])

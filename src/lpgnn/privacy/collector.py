@@ -168,12 +168,12 @@ class Collector:
         outside = heads[~_covered(heads, starts, size)]  # headers of what is not intact
         end = len(data) if at_end else self._settled(data, starts, outside)
         # A piece that is no report goes on to the next header, intact or not.
-        begins = np.union1d(np.append(starts + size, 0), outside)
-        begins = np.setdiff1d(begins[begins < end], starts)
-        ends = np.append(np.union1d(starts, outside), end)
-        ends = np.minimum(ends[np.searchsorted(ends[:-1], begins, side="right")], end)
+        edges = np.sort(np.concatenate([starts, outside]), kind="stable")
+        begins = np.append(0, edges + size * _covered(edges, starts, size))
+        ends = np.minimum(np.append(edges, end), end)
+        pieces = np.stack([begins, ends], axis=1)[begins < ends].tolist()
         found: list[tuple[int, bytes]] = []
-        for a, b in zip(begins.tolist(), ends.tolist(), strict=True):
+        for a, b in pieces:
             piece = data[a:b]
             if b"{" in piece and any(map(_is_json, piece.splitlines())):
                 found += self._read_text(name, offset + a, piece)
