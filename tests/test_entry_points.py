@@ -149,3 +149,8 @@ def test_modules_beside_are_found_as_by_python_m(
         assert main(["--help"]) == 0
     assert sys.path.count(str(tmp_path)) == 1
     assert sys.path[0] == str(tmp_path)
+
+
+def test_a_value_with_a_line_break_stays_on_one_line() -> None:
+    error = InputError("dataset.name", "a\nb\x1b", "must be a name")
+    assert str(error) == r"dataset.name=a\nb\x1b: must be a name"

@@ -9,6 +9,7 @@ import itertools
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,21 @@ def run_application(
         if full_errors():
             raise
         raise _explained(error, words, folders, many) from None
+    except (OSError, ValueError) as error:  # mechanism=null, hydra.run.dir=/proc/x
+        if full_errors() or not _is_of_hydra(error):
+            raise
+        raise _explained(error, words, folders, many) from None
     return 0
+
+
+_OURS = ("lpgnn", "hydra_plugins", "__main__")
+
+
+def _is_of_hydra(error: Exception) -> bool:
+    """Whether nothing of ours was running but what starts Hydra."""
+    frames = traceback.walk_tb(error.__traceback__)
+    names = {str(frame.f_globals.get("__name__")) for frame, _ in frames} - {__name__}
+    return not any(name.split(".")[0] in _OURS for name in names)
 
 
 def _own_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:

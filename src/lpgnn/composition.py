@@ -340,7 +340,7 @@ class _Composer:
         if key not in self.composed:
             try:
                 config = OmegaConf.to_container(compose("config", [*key, *self.search]))
-            except (HydraException, OmegaConfBaseException, YAMLError, UnicodeError) as error:
+            except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
                 setting, _, value = " ".join(key).partition("=")
                 reason = " ".join(str(error).split())
                 raise InputError(setting, value, f"cannot be read: {reason}") from None

@@ -88,10 +88,20 @@ def task_of(settings: Settings, graph: Graph, public: PublicGraph, *, salt: str)
             num_samples=bound.m,
             y_eps=settings.y_eps,
             num_classes=graph.num_classes,
+            ranges=_public_ranges(graph),
             salt=salt,
         )
     except ClientError as error:
         raise InputError("task", graph.name, str(error)) from None
+
+
+def _public_ranges(graph: Graph) -> list[tuple[float, float]]:
+    """The ranges that users know.  A graph that was scaled by its own data has none but [0, 1]."""
+    low, high = graph.ranges.low, graph.ranges.high
+    if not graph.ranges.are_public or low is None or high is None:
+        return [(0.0, 1.0)]
+    pairs = list(zip(low.tolist(), high.tolist(), strict=True))
+    return pairs[:1] if len(set(pairs)) == 1 else pairs
 
 
 def _reports(
@@ -104,7 +114,7 @@ def _reports(
 ) -> Iterator[bytes]:
     assert graph.features is not None
     labels, asked = graph.labels.tolist(), public.asked.tolist()
-    for node, features in enumerate(_rows(graph.features)):
+    for node, features in enumerate(_rows(graph.features, task)):
         report = perturb(
             task,
             node=node,
@@ -116,11 +126,17 @@ def _reports(
         yield f"{to_json(task, report)}\n".encode() if as_json else encode(task, report)
 
 
-def _rows(features: CsrMatrix) -> Iterator[dict[int, float]]:
+def _rows(features: CsrMatrix, task: Task) -> Iterator[dict[int, float]]:
+    """The features of each user as they are on the device, before any scaling."""
+    ranges = [(float(low), float(high)) for low, high in task.ranges]
+    if len(ranges) == 1:
+        ranges *= task.num_features
+    lowest = {i: low for i, (low, _) in enumerate(ranges) if low}  # what is not stored is 0
     indptr = features.indptr.tolist()
     for start, stop in pairwise(indptr):
         indices = features.indices[start:stop].tolist()
-        yield dict(zip(indices, features.values[start:stop].tolist(), strict=True))
+        values = zip(indices, features.values[start:stop].tolist(), strict=True)
+        yield lowest | {i: ranges[i][0] + x * (ranges[i][1] - ranges[i][0]) for i, x in values}
 
 
 def _labels(graph: Graph, split: Split) -> str:

@@ -291,8 +291,8 @@ def test_each_bad_line_is_reported_once_also_when_the_file_grows(
     publish(tmp_path, GOOD + b"oops\nagain\n")
     RowStore(tmp_path).read("sbm")
     first, second = (record.getMessage() for record in caplog.records)
-    assert "1 line is not used (line 5: checksum does not match)" in first
-    assert "1 line is not used (line 6: checksum does not match)" in second
+    assert "1 line is not used (line 5: checksum does not match line and header)" in first
+    assert "1 line is not used (line 6: checksum does not match line and header)" in second
 
 
 def test_bad_lines_are_kept_in_a_file_that_the_message_names(
@@ -304,7 +304,7 @@ def test_bad_lines_are_kept_in_a_file_that_the_message_names(
     assert record.getMessage().endswith("; kept in set_aside/rows-sbm.csv.bad")
     kept = (tmp_path / "local" / "set_aside" / "rows-sbm.csv.bad").read_bytes()
     first, second = kept.splitlines()
-    assert first == b"line 5: checksum does not match: oops"
+    assert first == b"line 5: checksum does not match line and header: oops"
     assert second.startswith(b"line 6: ")
     assert second.endswith(THIRD[:-200])
 
@@ -316,7 +316,7 @@ def test_a_reader_that_may_not_write_reads_all_the_same(
     (tmp_path / "local").write_text("in the way")
     assert keys(RowStore(tmp_path).read("sbm")) == KEYS
     (record,) = caplog.records
-    assert record.getMessage().endswith("(line 5: checksum does not match)")
+    assert record.getMessage().endswith("(line 5: checksum does not match line and header)")
 
 
 def test_many_bad_lines_make_one_short_message(

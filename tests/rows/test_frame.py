@@ -13,7 +13,7 @@ def test_rows_become_a_typed_table(tmp_path: Path) -> None:
     store = RowStore(tmp_path)
     publish(tmp_path, table([make_row("b", 10, 1 / 3), make_row("b", 2)]))
     append_in_child(tmp_path, [make_row("a", 0, 12.5, y_eps=0.5)])
-    store.append("cora", [make_row("c", 0, options='{"filter.steps": 2}')])
+    store.append("cora", [make_row("c", 0, dataset="cora", options='{"filter.steps": 2}')])
     found = results(tmp_path)
     assert list(found["id"]) == ["c", "a", "b", "b"]  # cora before sbm
     assert list(found["repeat"]) == [0, 0, 2, 10]
@@ -29,6 +29,13 @@ def test_rows_become_a_typed_table(tmp_path: Path) -> None:
     assert types["dirty"] == types["released/qualified"] == "boolean"
     assert types["mechanism"] == types["status"] == types["learner.walk"] == "str"
     assert list(found.index) == [0, 1, 2, 3]
+
+
+def test_a_copy_of_a_table_under_another_name_adds_nothing(tmp_path: Path) -> None:
+    publish(tmp_path, table([make_row("a", 0), make_row("a", 1)]))
+    rows = tmp_path / "rows"
+    (rows / "copy.csv").write_bytes((rows / "sbm.csv").read_bytes())
+    assert list(results(tmp_path)["repeat"]) == [0, 1]
 
 
 def test_the_options_stand_in_place_of_their_text(tmp_path: Path) -> None:

@@ -76,6 +76,22 @@ def test_users_send_what_a_run_of_the_same_repeat_would_collect(tmp_path: Path) 
     assert 0.75 < float(kept) < 0.97  # e^3 / (e^3 + 3) = 0.87
 
 
+def test_a_task_publishes_the_declared_ranges_and_users_send_values_in_them(tmp_path: Path) -> None:
+    people = own_graph(120)
+    folder = write_folder(people, tmp_path / "people")
+    words = ["dataset=files", f"dataset.path={folder}", "dataset.ranges=[-3,7]", "x_eps=8"]
+    collection = Collection.load("reports", collected(tmp_path, *words))
+    task = json.loads((tmp_path / "sent" / "task.json").read_text())
+    assert task["ranges"] == [[-3.0, 7.0]]
+    # x is -1 or 6 on the average: at 0.2 or 0.9 of its range, whichever half it lies in.
+    server = collection.collected().features
+    assert server is not None
+    estimates = server.rectified()
+    high = torch.tensor(people.features) > 2
+    assert float(estimates[~high].mean()) == pytest.approx(0.2, abs=0.1)
+    assert float(estimates[high].mean()) == pytest.approx(0.9, abs=0.1)
+
+
 def test_a_run_learns_from_reports_and_evaluates_with_labels(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

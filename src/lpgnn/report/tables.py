@@ -150,7 +150,8 @@ class Table:
         if self.spec.differences:
             note += (
                 "\nDifferences are paired by repeat, with 95 % t intervals; bold where Holm's rule "
-                "over all of them rejects 0 at 5 %. None is shown for what different engines trained.\n"
+                "over all of them rejects 0 at 5 %. None is shown for what different engines "
+                "trained.\n"
             )
         note += "".join(f"\n{text}\n" for text in self.mixed_cells())
         lines = self.frame().to_csv(index=False, float_format="%.4f")

@@ -239,7 +239,7 @@ class RowFile:
             return raw
         text, _, check = raw.rpartition(b",")
         if not self.vouched and check != _checksum(text, self._header_check):
-            raise ValueError("checksum does not match")
+            raise ValueError("checksum does not match line and header")
         return text
 
     def _take_header(self, line: str) -> None:
