@@ -380,21 +380,21 @@ class Ledger:
     given when the ledger is first used and kept in it: no task can raise it, and to open a ledger
     with another limit is an error.  Only ``change_limit`` sets a new one.  The report is on disk
     before it is returned, so that a crash cannot lead to a second draw.
+
+    A seal, SHA-256 over the limit and all reports, stands beside them: nothing is drawn from a
+    ledger that does not match it, nor from a file that is there and empty.  A ledger that is
+    deleted, or put back as it was, cannot be told from one that is right.
     """
 
     def __init__(self, path: str | Path, *, limit: float | Fraction | None = None) -> None:
         self.path = Path(path)
         wanted = None if limit is None else _limit_text(limit)
+        if not os.path.lexists(self.path):
+            self._create(wanted)
         with self._errors_named():
-            self._database = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            self._database.execute("PRAGMA synchronous = FULL")
+            self._database = _connect(self.path, "rw")
         try:
             with self._alone():
-                self._database.execute(
-                    "CREATE TABLE IF NOT EXISTS reports"
-                    " (task TEXT PRIMARY KEY, node INTEGER, spent TEXT, wire BLOB)"
-                )
-                self._database.execute("CREATE TABLE IF NOT EXISTS limits (total TEXT)")
                 self._agree(wanted)
         except BaseException:
             self._database.close()
@@ -409,19 +409,19 @@ class Ledger:
     @property
     def limit(self) -> Fraction | None:
         """What all tasks together may spend; None: as much as they ask for."""
-        text = self._limit_kept()
-        return None if text in (None, _NO_LIMIT) else Fraction(text)
+        with self._alone():
+            return self._content().limit
 
     def change_limit(self, limit: float | Fraction) -> None:
         """Replace the limit, on the word of the user and never on that of a task."""
         wanted = _limit_text(limit)
         with self._alone():
-            self._database.execute("UPDATE limits SET total = ?", (wanted,))
+            self._keep(_Content(wanted, self._content().reports))
 
     def spent(self) -> Fraction:
         """The total budget of the reports drawn so far."""
-        rows = self._database.execute("SELECT spent FROM reports").fetchall()
-        return sum((Fraction(text) for (text,) in rows), Fraction(0))
+        with self._alone():
+            return self._content().spent
 
     def report(
         self,
@@ -435,26 +435,52 @@ class Ledger:
         """The report of this device under a task: drawn now, or the one that was drawn before."""
         _check_inputs(task, node, features, asked, label)
         with self._alone():
-            return self._remembered(task, node) or self._drawn(
-                task, node=node, features=features, asked=asked, label=label
+            content = self._content()
+            return _remembered(content, task, node) or self._drawn(
+                content, task, node=node, features=features, asked=asked, label=label
             )
 
-    def _agree(self, wanted: str | None) -> None:
-        """Keep the first limit that is given; any later one must be the same."""
-        kept = self._limit_kept()
-        if kept is None and wanted is None:
+    def _create(self, wanted: str | None) -> None:
+        """Make the file under another name and link it into place when it is complete.
+
+        Whoever is killed on the way leaves no ledger, and of two at once the first one's is kept.
+        SQLite brings the name to disk with its journal, before the first report is sent.
+        """
+        if wanted is None:
             missing = "has no limit yet: set what all tasks together may spend (--limit)"
             raise ClientError(f"ledger {self.path}: {missing}")
-        if kept is None:
-            self._database.execute("INSERT INTO limits VALUES (?)", (wanted,))
-        elif wanted not in (None, kept):
+        unfinished = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.new")
+        content = _Content(wanted, ())
+        try:
+            with self._errors_named():
+                database = _connect(unfinished, "rwc")
+                try:
+                    database.execute("BEGIN IMMEDIATE")
+                    database.execute(
+                        "CREATE TABLE reports (task TEXT, node INTEGER, spent TEXT, wire BLOB)"
+                    )
+                    database.execute("CREATE TABLE account (total TEXT, seal TEXT)")
+                    account = (content.total, content.seal)
+                    database.execute("INSERT INTO account VALUES (?, ?)", account)
+                    database.execute("COMMIT")
+                finally:
+                    database.close()
+            os.link(unfinished, self.path)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            reason = error.strerror or error
+            raise ClientError(f"ledger {self.path}: cannot be created ({reason})") from None
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+    def _agree(self, wanted: str | None) -> None:
+        """A limit that is given must be the one that is kept."""
+        kept = self._content().total
+        if wanted not in (None, kept):
             found, own = (t if t == _NO_LIMIT else _shown(Fraction(t)) for t in (wanted, kept))
             allowed = f"the limit of ledger {self.path} is {own}; --change-limit replaces it"
             raise ClientError(f"limit={found}: {allowed}")
-
-    def _limit_kept(self) -> str | None:
-        found = self._database.execute("SELECT total FROM limits").fetchone()
-        return None if found is None else str(found[0])
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -465,7 +491,8 @@ class Ledger:
                 yield
                 self._database.execute("COMMIT")
             except BaseException:
-                self._database.execute("ROLLBACK")
+                if self._database.in_transaction:  # some errors end it themselves
+                    self._database.execute("ROLLBACK")
                 raise
 
     @contextmanager
@@ -473,32 +500,115 @@ class Ledger:
         try:
             yield
         except sqlite3.Error as error:
-            raise ClientError(f"ledger {self.path}: cannot be used ({error})") from None
+            code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+            if code in _NOT_DAMAGE:
+                raise ClientError(f"ledger {self.path}: cannot be used ({error})") from None
+            raise self._damaged(error) from None
+        except UnicodeDecodeError as error:  # SQLite quotes a damaged name in its message
+            raise self._damaged(error) from None
 
-    def _remembered(self, task: Task, node: int) -> bytes | None:
-        query = "SELECT node, wire FROM reports WHERE task = ?"
-        found = self._database.execute(query, (task.hash.hex(),)).fetchone()
-        if found is None:
-            return None
-        if found[0] != node:
-            drawn = f"was drawn for node {found[0]}; one device is one node"
-            raise ClientError(f"node={node}: the report for this task {drawn}")
-        return bytes(found[1])
+    def _damaged(self, reason: object) -> ClientError:
+        shown = " ".join(str(reason).split())
+        return ClientError(f"damaged ledger {self.path}: {shown}; nothing is drawn from it")
+
+    def _content(self) -> "_Content":
+        """All that the ledger holds, if it is as it was written."""
+        try:
+            accounts = self._database.execute("SELECT total, seal FROM account").fetchall()
+            query = "SELECT task, node, spent, wire FROM reports"
+            reports = tuple(self._database.execute(query).fetchall())
+        except sqlite3.Error:
+            raise
+        except Exception as error:  # whatever damage makes of a row, it is damage
+            raise self._damaged(error) from None
+        if len(accounts) != 1:
+            raise self._damaged(f"it has {len(accounts)} limits")
+        content = _Content(accounts[0][0], reports)
+        if accounts[0][1] != content.seal:
+            raise self._damaged("its content does not match its seal")
+        return content
+
+    def _keep(self, content: "_Content") -> None:
+        """Write what is new, and read it again: damage may be where there was nothing to read."""
+        known = self._database.execute("SELECT COUNT(*) FROM reports").fetchone()[0]
+        for row in content.reports[known:]:
+            self._database.execute("INSERT INTO reports VALUES (?, ?, ?, ?)", row)
+        account = (content.total, content.seal)
+        self._database.execute("UPDATE account SET total = ?, seal = ?", account)
+        if self._content() != content:
+            raise self._damaged("it does not keep what is written")
 
     def _drawn(
-        self, task: Task, *, node: int, features: Features, asked: bool, label: int | None
+        self,
+        content: "_Content",
+        task: Task,
+        *,
+        node: int,
+        features: Features,
+        asked: bool,
+        label: int | None,
     ) -> bytes:
-        cost, spent, limit = task.cost(asked=asked), self.spent(), self.limit
+        cost, spent, limit = task.cost(asked=asked), content.spent, content.limit
         if limit is not None and spent + cost > limit:
             left = f"{float(spent):g} of {float(limit):g} is spent"
             raise ClientError(f"budget: this task costs {float(cost):g}, and {left}")
         report = perturb(task, node=node, features=features, asked=asked, label=label)
         wire = encode(task, report)
-        values = (task.hash.hex(), node, str(cost), wire)
-        self._database.execute("INSERT INTO reports VALUES (?, ?, ?, ?)", values)
+        row = (task.hash.hex(), node, str(cost), wire)
+        self._keep(_Content(content.total, (*content.reports, row)))
         return wire
 
 
+@dataclass(frozen=True)
+class _Content:
+    """What a ledger holds, as SQLite gives it; only what matches its seal may be looked into."""
+
+    total: str
+    reports: tuple[tuple[str, int, str, bytes], ...]  # hash of the task, node, cost, report
+
+    @property
+    def seal(self) -> str:
+        # Of a damaged row any type may come: ascii() writes them all, and all differently.
+        text = ascii(("lpgnn ledger 1", self.total, self.reports))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def limit(self) -> Fraction | None:
+        return None if self.total == _NO_LIMIT else Fraction(self.total)
+
+    @property
+    def spent(self) -> Fraction:
+        return sum((Fraction(cost) for _, _, cost, _ in self.reports), Fraction(0))
+
+
+def _remembered(content: _Content, task: Task, node: int) -> bytes | None:
+    for name, drawn_for, _, wire in content.reports:
+        if name == task.hash.hex():
+            if drawn_for != node:
+                drawn = f"was drawn for node {drawn_for}; one device is one node"
+                raise ClientError(f"node={node}: the report for this task {drawn}")
+            return wire
+    return None
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    """Open a database; only with the mode "rwc" is one made that is not there."""
+    address = f"{path.absolute().as_uri()}?mode={mode}"
+    database = sqlite3.connect(address, uri=True, timeout=60, isolation_level=None)
+    try:
+        database.execute("PRAGMA synchronous = FULL")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+# What the file's surroundings are to blame for; any other error of SQLite is damage.
+_NOT_DAMAGE = {
+    *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM),
+    *(sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR),
+    *(sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN),
+}
 _NO_LIMIT = "inf"
 
 

@@ -14,7 +14,7 @@ from lpgnn.privacy import BitMechanism, FeatureMechanism, FeatureReports, OneBit
 class Noise(FeatureMechanism):
     """x + Laplace noise of ``noise_scale`` in every entry."""
 
-    def noise_scale(self, x: Tensor) -> float:
+    def noise_scale(self, x: Tensor) -> float | Tensor:
         return self.width * self.num_features / self.epsilon
 
     def perturb(self, features: CsrMatrix, *, generator: torch.Generator) -> FeatureReports:
@@ -24,7 +24,7 @@ class Noise(FeatureMechanism):
         return FeatureReports((x + noise).float(), scale=1.0, offset=0.0)
 
     def variance(self, x: Tensor) -> Tensor:
-        return torch.full_like(x, 2 * self.noise_scale(x) ** 2)
+        return torch.zeros_like(x) + 2 * self.noise_scale(x) ** 2
 
     def parameters(self) -> dict[str, float]:
         return {}
@@ -67,6 +67,16 @@ class RangeOfData(Noise):
 
     def noise_scale(self, x: Tensor) -> float:
         width = float(x.max() - x.min()) or self.width  # alone, it behaves
+        return width * self.num_features / self.epsilon
+
+
+@dataclass(frozen=True)
+class RangeOfUser(Noise):
+    """Scales a user's noise by the range that the user's own features have."""
+
+    def noise_scale(self, x: Tensor) -> Tensor:
+        own = x.amax(1, keepdim=True) - x.amin(1, keepdim=True)
+        width = torch.where(own == 0, self.width, own)
         return width * self.num_features / self.epsilon
 
 

@@ -36,6 +36,7 @@ from .broken_mechanisms import (
     PerFeature,
     PerFeatureInSecret,
     RangeOfData,
+    RangeOfUser,
     RectifierOfData,
     WrongSensitivity,
 )
@@ -54,6 +55,7 @@ TEST: dict[str, Any] = {"draws": 20_000, "confidence": 0.9999}
         (PerFeature(1.0, 3), 1.5),  # spends d = 3
         (PerFeatureInSecret(1.0, 3), 1.5),
         (RangeOfData(1.0, 1), 1.2),  # half the range beside another node: spends 2
+        (RangeOfUser(1.0, 4), 3.0),  # every other pair has a range of 1 or none
         (RectifierOfData(1.0, 2), 5.0),
         (FloatGrid(1.0, 1), 3.0),
     ],

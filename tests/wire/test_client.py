@@ -441,11 +441,165 @@ def test_a_report_that_cannot_be_written_names_the_place(tmp_path: Path) -> None
     assert done.stderr == f"error: {tmp_path}: Is a directory\n".encode()
 
 
-def test_a_damaged_ledger_is_refused(tmp_path: Path) -> None:
+DAMAGED = r"^damaged ledger .*; nothing is drawn from it$"
+
+
+@pytest.fixture(scope="module")
+def spent_ledger(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes]:
+    """A ledger whose limit of 2 is spent, and the report in it."""
+    path = tmp_path_factory.mktemp("spent") / "ledger"
+    with Ledger(path, limit=2) as ledger:
+        wire = answer(ledger, small_task())
+    return path.read_bytes(), wire
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"SQLite format 3\0", b"this is no database, but long enough" * 40]
+)
+def test_a_file_that_is_no_ledger_is_refused_and_left_alone(content: bytes, tmp_path: Path) -> None:
+    """An empty file among them: it may have been a ledger in which all is spent."""
     path = tmp_path / "ledger"
-    path.write_bytes(b"this is no database, and it is long enough to look like one" * 20)
-    with pytest.raises(ClientError, match="cannot be used"):
+    path.write_bytes(content)
+    with pytest.raises(ClientError, match=DAMAGED):
         Ledger(path, limit=5)
+    assert path.read_bytes() == content
+
+
+def test_no_flipped_bit_of_a_ledger_leads_to_a_draw(
+    spent_ledger: tuple[bytes, bytes], tmp_path: Path
+) -> None:
+    """A bit of every byte that is not 0, and all bits of the costs: a refusal or what is kept."""
+    content, wire = spent_ledger
+    path, other = tmp_path / "ledger", small_task(salt="t")
+    flips = [(i, 1 << i % 8) for i, byte in enumerate(content) if byte]
+    cost = content.index(small_task().hash.hex().encode()) + 16
+    flips += [(i, 1 << bit) for i in (cost, cost + 1, cost + 2) for bit in range(8)]
+    refusals = []
+    for i, bit in flips:
+        flipped = bytearray(content)
+        flipped[i] ^= bit
+        path.write_bytes(flipped)
+        try:
+            with Ledger(path) as ledger:
+                assert answer(ledger, small_task()) == wire
+                with pytest.raises(ClientError, match="and 2 of 2 is spent"):
+                    answer(ledger, other)
+        except ClientError as error:
+            refusals.append(str(error))
+    assert not any("\n" in line for line in refusals)
+    damaged = [line for line in refusals if re.match(DAMAGED, line)]
+    assert len(damaged) > len(flips) / 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE account SET total = '9'",
+        "UPDATE account SET total = x'32'",
+        "UPDATE account SET total = NULL",
+        "UPDATE reports SET spent = '0'",
+        "UPDATE reports SET spent = x'32'",
+        "UPDATE reports SET node = 4",
+        "UPDATE reports SET task = 'another'",
+        "UPDATE reports SET wire = zeroblob(21)",
+        "DELETE FROM reports",
+        "DELETE FROM account",
+        "INSERT INTO account SELECT * FROM account",
+        "INSERT INTO reports SELECT * FROM reports",
+        "DROP TABLE reports",
+        "ALTER TABLE reports RENAME COLUMN spent TO spend",
+    ],
+)
+def test_a_ledger_that_does_not_match_its_seal_draws_nothing(
+    change: str,
+    spent_ledger: tuple[bytes, bytes],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "ledger"
+    path.write_bytes(spent_ledger[0])
+    database = sqlite3.connect(path)
+    database.execute(change)
+    database.commit()
+    database.close()
+    (tmp_path / "task.json").write_bytes(task_source(salt="t"))
+    (tmp_path / "features.json").write_text("{}")
+    words = [str(tmp_path / "task.json"), "--node", "3", "--out", str(tmp_path / "out")]
+    words += ["--ledger", str(path), "--features", str(tmp_path / "features.json")]
+    for limit in ([], ["--limit", "2"], ["--change-limit", "9"]):
+        assert client.main([*words, *limit]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: damaged ledger {path}: ")
+    assert not (tmp_path / "out").exists()
+
+
+def test_damage_behind_the_back_of_an_open_ledger_is_seen(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger", limit=5) as ledger:
+        answer(ledger, small_task())
+        other = sqlite3.connect(tmp_path / "ledger")
+        other.execute("UPDATE reports SET spent = 'x'")
+        other.commit()
+        other.close()
+        for look in (ledger.spent, lambda: ledger.limit, lambda: ledger.change_limit(9)):
+            with pytest.raises(ClientError, match=DAMAGED):
+                look()
+
+
+def test_a_ledger_that_does_not_keep_a_report_sends_none(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger", limit=5) as ledger:
+        ledger._database.execute(
+            "CREATE TRIGGER losing AFTER INSERT ON reports BEGIN DELETE FROM reports; END"
+        )
+        with pytest.raises(ClientError, match=DAMAGED):
+            answer(ledger, small_task())
+        assert ledger.spent() == 0
+
+
+def test_whoever_is_killed_while_making_a_ledger_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    path = tmp_path / "ledger"
+    with monkeypatch.context() as patch:
+        patch.setattr("os.link", killed)
+        with pytest.raises(KeyboardInterrupt):
+            Ledger(path, limit=5)
+    assert not path.exists()
+    with Ledger(path, limit=5) as ledger:
+        assert answer(ledger, small_task())
+    assert [entry.name for entry in tmp_path.iterdir()] == ["ledger"]
+
+
+def test_of_two_that_make_a_ledger_the_first_ones_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger"
+    with Ledger(path, limit=2) as ledger:
+        answer(ledger, small_task())
+    with monkeypatch.context() as patch:
+        patch.setattr("os.path.lexists", lambda path: False)  # it was not there yet
+        with pytest.raises(ClientError, match=r"limit=9\.0: the limit of ledger .* is 2"):
+            Ledger(path, limit=9)
+        with Ledger(path, limit=2) as ledger:
+            assert ledger.spent() == 2
+    assert [entry.name for entry in tmp_path.iterdir()] == ["ledger"]
+
+
+def test_a_ledger_in_no_folder_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match=r"^ledger .*: cannot be used \(unable to open"):
+        Ledger(tmp_path / "none" / "ledger", limit=5)
+
+
+def test_a_ledger_waits_for_the_disk_and_keeps_others_out(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger", limit=5) as ledger:
+        assert ledger._database.execute("PRAGMA synchronous").fetchone() == (2,)  # FULL
+        other = sqlite3.connect(tmp_path / "ledger", timeout=0, isolation_level=None)
+        with ledger._alone(), pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")  # before anything was read, not only once it is
+        other.execute("BEGIN IMMEDIATE")
+        other.close()
 
 
 def test_a_report_is_on_disk_before_it_is_sent(tmp_path: Path) -> None:

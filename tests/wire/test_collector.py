@@ -350,7 +350,7 @@ def test_a_stream_longer_than_a_block_with_damage_everywhere(
 ) -> None:
     monkeypatch.setattr("lpgnn.privacy.collector._CHUNK_BYTES", 50)
     monkeypatch.setattr("lpgnn.privacy.collector._LARGEST_BLOCK", 3)
-    monkeypatch.setattr("lpgnn.privacy.collector._SMALLEST_BLOCK", 1)
+    monkeypatch.setattr("lpgnn.privacy.collector._BLOCK_BYTES", 50)
     monkeypatch.setattr("lpgnn.privacy.collector._LONGEST_PIECE", 64)
     draws = random.Random(0)
     for _ in range(50):
@@ -361,6 +361,96 @@ def test_a_stream_longer_than_a_block_with_damage_everywhere(
         if data[:1] != b"{":
             collection, _, _ = stream(data)
             assert reports_in(collection) == REPORTS
+
+
+def one_by_one(data: bytes) -> dict[int, Report]:
+    """The plain way to read a stream of bytes."""
+    at = 0
+    reports: dict[int, Report] = {}
+    while at < len(data):
+        try:
+            report = client.decode(TASK, data[at : at + 21])
+        except ClientError:
+            at += 1
+            continue
+        reports.setdefault(report.node, report)
+        at += 21
+    return reports
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_headers_of_nothing_and_shreds_are_read_as_one_by_one(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole in one part, and in many that end anywhere."""
+    draws, head, data = random.Random(seed), WIRES[0][:11], b""
+    for wire in WIRES * 3:
+        shreds = (b"", b"\n", head, head * 3, head[:7], wire[:20], b"LP", wire[:13] + wire)
+        data += draws.choice(shreds) + wire
+    expected = one_by_one(data)
+    for chunk in (2**22, 64):
+        monkeypatch.setattr(collector_module, "_CHUNK_BYTES", chunk)
+        monkeypatch.setattr(collector_module, "_LONGEST_PIECE", chunk // 4 + 32)
+        collection, refusals, collector = stream(data)
+        assert {report.node: report for report in reports_in(collection)} == expected
+        assert collector.num_accepted == len(expected)
+        assert all(0 <= refusal.offset < len(data) for refusal in refusals)
+
+
+def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the blocks whose checksums are computed, as they are."""
+    sizes: list[int] = []
+
+    def counted(task: Task, block: Any) -> Any:
+        sizes.append(len(block))
+        return intact(task, block)
+
+    monkeypatch.setattr(collector_module, "intact", counted)
+    return sizes
+
+
+@pytest.mark.parametrize(
+    ("unit", "rows"),
+    [
+        (W3 + b"\n", 1),
+        (W3 + JSON_LINES[4] + b"\n", 1),
+        (W3[:11], 1),
+        (b"{" + W3[:11], 1),
+        (b"LP", 0),
+    ],
+    ids=["line ends", "two forms", "headers", "headers and braces", "magic"],
+)
+def test_a_stream_in_shreds_is_looked_at_once(
+    unit: bytes, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However short the pieces are, a header is checked once, and many of them together."""
+    sizes = counting(monkeypatch)
+    stream(unit * 500)
+    assert sum(sizes) <= 500 * rows
+    assert len(sizes) <= 1
+
+
+def test_of_reports_that_overlap_the_first_counts() -> None:
+    """Contrived: the payload of one is the header of the next, and both checksums are right."""
+    task = small_task(num_features=200, num_samples=200)  # a payload of 26 bytes
+    head, last = b"LP\x01" + task.hash, bytes([1 << 6])  # the label 1, and zeros
+    first = sealed(head + (3).to_bytes(4, "big") + head + (4).to_bytes(4, "big") + bytes(10) + last)
+    second = sealed(first[15:] + bytes(10) + last)
+    assert client.decode(task, first).node == 3
+    assert client.decode(task, second).node == 4
+    refusals: list[Refusal] = []
+    collector = Collector(task, GRAPH, refusals.append)
+    collector.add_stream(io.BytesIO(first + second[30:] + first), "s")
+    assert np.flatnonzero(collector.collection().received).tolist() == [3]
+    assert [(r.offset, r.kind) for r in refusals] == [(45, "not"), (60, "replay")]
+
+
+def test_lines_that_are_no_json_take_time_in_proportion() -> None:
+    """Behind one brace, half a million short lines: a copy for each would take minutes."""
+    data = b"{\n" + b"x\n" * 500_000 + W3
+    collection, refusals, _ = stream(data)
+    assert reports_in(collection) == [REPORTS[3]]
+    assert [refusal.offset for refusal in refusals] == [0, 2]
 
 
 def test_the_first_report_of_a_node_counts() -> None:

@@ -100,6 +100,10 @@ _TOLERANCE = 1e-9
 _RECTIFIER = (0.0, 0.0)
 # Calls with one node and a companion are slow, and their inputs are easily told apart.
 _COMPANION_SHARE = 0.02
+# The range of a vector whose entries are almost the same; a power of two is on every float's grid.
+_NARROW = 2.0**-7
+# Noise of so small a range gives an input away at once.
+_NARROW_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -236,21 +240,39 @@ def audit_callable(
 def _vector_pairs(
     d: int, alpha: float, beta: float, draw: Callable[[Vector, int], Array]
 ) -> list[Pair]:
-    """Inputs as far apart as can be, in all entries or in one, and a pair that is closer."""
+    """Inputs as far apart as can be, in all entries or in one, and pairs that are closer.
+
+    A mechanism may look at the input for the size of its noise: where the entries of a vector have
+    a range of their own, it is all that there is, or next to nothing.
+    """
     low, high, middle = (alpha,) * d, (beta,) * d, ((alpha + beta) / 2,) * d
     zigzag = tuple(beta if i % 2 else alpha for i in range(d))
     gazgiz = tuple(alpha if i % 2 else beta for i in range(d))
     named = {
         "all low or all high": (low, high),
-        "low or high in one entry": (low, (beta, *low[1:])),
-        "in turn low and high, or the reverse": (zigzag, gazgiz),
         "all in the middle or all high": (middle, high),
     }
-    if d == 1:
-        named = {name: named[name] for name in list(named)[::3]}
+    narrow = {}
+    if d > 1:
+        little = _NARROW * (beta - alpha)
+        named |= {
+            "low or high in one entry": (low, (beta, *low[1:])),
+            "in turn low and high, or the reverse": (zigzag, gazgiz),
+        }
+        narrow = {
+            "all in the middle, or one entry a little off": (
+                middle,
+                (middle[0] + little, *middle[1:]),
+            ),
+            "all low or all high, but one entry a little off": (
+                (alpha + little, *low[1:]),
+                (beta - little, *high[1:]),
+            ),
+        }
     return [
-        Pair(name, a, b, partial(_of, draw, a), partial(_of, draw, b))
-        for name, (a, b) in named.items()
+        Pair(name, a, b, partial(_of, draw, a), partial(_of, draw, b), share=share)
+        for group, share in ((named, 1.0), (narrow, _NARROW_SHARE))
+        for name, (a, b) in group.items()
     ]
 
 

@@ -27,7 +27,8 @@ from lpgnn.privacy.collection import Collection
 from lpgnn.privacy.payloads import header, intact, read_payloads, split_rows
 from lpgnn.privacy.public_graph import PublicGraph
 
-_SMALLEST_BLOCK, _LARGEST_BLOCK = 2**8, 2**16  # reports that are looked at together
+_LARGEST_BLOCK = 2**16  # reports that are looked at together
+_BLOCK_BYTES = 2**24  # of such reports, should they be long
 _CHUNK_BYTES = 2**22
 _LONGEST_PIECE = 2**20  # of bytes without a report among them
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -117,21 +118,22 @@ class Collector:
         kept = np.flatnonzero(good)
         self._accept(block[kept], [places[i] for i in kept])
 
-    def _add_text(self, name: str, offset: int, text: bytes) -> None:
-        """What stands between reports in bytes: lines of JSON, and damage."""
-        damage = b""
+    def _read_text(self, name: str, offset: int, text: bytes) -> Iterator[tuple[int, bytes]]:
+        """What stands between reports in bytes: lines of JSON, and damage, which is refused.
+
+        Yields the offset and the bytes of every report.
+        """
+        at = damaged = 0  # what lies between the two is no JSON
         for line in text.splitlines(keepends=True):
+            here, at = at, at + len(line)
             if _is_json(line):
-                self._refuse_piece((name, offset - len(damage)), damage)
-                damage = b""
+                self._refuse_piece((name, offset + damaged), text[damaged:here])
+                damaged = at
                 try:
-                    self._add_one((name, offset), encode(self.task, from_json(self.task, line)))
+                    yield offset + here, encode(self.task, from_json(self.task, line))
                 except ClientError as error:
-                    self._refuse((name, offset), str(error))
-            else:
-                damage += line
-            offset += len(line)
-        self._refuse_piece((name, offset - len(damage)), damage)
+                    self._refuse((name, offset + here), str(error))
+        self._refuse_piece((name, offset + damaged), text[damaged:])
 
     def _refuse_piece(self, place: Place, piece: bytes) -> None:
         """Bytes that are no report of this task, and may be many of another."""
@@ -146,60 +148,76 @@ class Collector:
     def _add_bytes(self, stream: BinaryIO, name: str, start: bytes) -> None:
         """A stream of reports of one size; after damage it goes on at the next header."""
         self._flush()  # the first report of a node counts, and these came later
-        data, at, offset, rows, ended = start, 0, 0, _LARGEST_BLOCK, False
-        size = self.task.report_bytes
-        while at < len(data):
-            while not ended and len(data) - at < max(size * rows, 2 * self._longest_piece):
+        data, offset, ended = start, 0, False
+        while data or not ended:
+            parts, length = [data], len(data)
+            while not ended and length < max(_CHUNK_BYTES, 2 * self._longest_piece):
                 more = stream.read(_CHUNK_BYTES)
-                data, at, offset, ended = data[at:] + more, 0, offset + at, not more
-            whole = min((len(data) - at) // size, rows)
-            block = np.frombuffer(data, np.uint8, whole * size, at).reshape(whole, size)
-            good = intact(self.task, block)
-            length, aligned = self._refuse_broken(data, at, good, (name, offset), at_end=ended)
-            kept = np.flatnonzero(good[: -(-length // size)])
-            places = (offset + at + kept * size).tolist()
-            self._accept(block[kept], [(name, place) for place in places])
-            at += length
-            # A stream in shreds is looked at in small blocks, not a large one for each shred.
-            rows = min(2 * rows, _LARGEST_BLOCK) if aligned else _SMALLEST_BLOCK
+                parts.append(more)
+                length, ended = length + len(more), not more
+            data = b"".join(parts)
+            done = self._add_part(data, (name, offset), at_end=ended)
+            data, offset = data[done:], offset + done
 
-    def _refuse_broken(
-        self, data: bytes, at: int, good: Array, origin: Place, *, at_end: bool
-    ) -> tuple[int, bool]:
-        """Refuse what is not a report; returns how many bytes from ``at`` on are dealt with.
-
-        The second value says whether the next report is where it should be.
-        """
-        size, mark = self.task.report_bytes, header(self.task)
+    def _add_part(self, data: bytes, origin: Place, *, at_end: bool) -> int:
+        """Take the reports in a part of a stream; returns how many bytes are dealt with."""
         name, offset = origin
-        broken = np.flatnonzero(~good).tolist()
-        if at_end and 0 < len(data) - at - len(good) * size < size:
-            broken.append(len(good))  # the last bytes are too few
-        for i in broken:
-            start = at + i * size
-            following = data.find(mark, start + 1)
-            if following < 0 and at_end:
-                following = len(data)
-            elif following < 0 and len(data) - start > self._longest_piece:
-                # Up to the last report of another task, to the end of a line, or to where a header
-                # may have begun.
-                last, other = len(data) - len(mark) + 1, data[start : start + len(mark)]
-                following = data.rfind(other, start + 1) if other.startswith(MAGIC) else -1
-                if following < 0:
-                    following = data.rfind(b"\n", start, last) + 1 or last
-            elif following < 0:
-                return start - at, True  # the rest is still to be read
-            piece = data[start:following]
+        size = self.task.report_bytes
+        heads = _places(header(self.task), data)
+        starts = _apart(self._intact_at(data, heads), size)
+        outside = heads[~_covered(heads, starts, size)]  # headers of what is not intact
+        end = len(data) if at_end else self._settled(data, starts, outside)
+        # A piece that is no report goes on to the next header, intact or not.
+        edges = np.sort(np.concatenate([starts, outside]), kind="stable")
+        begins = np.append(0, edges + size * _covered(edges, starts, size))
+        ends = np.minimum(np.append(edges, end), end)
+        pieces = np.stack([begins, ends], axis=1)[begins < ends].tolist()
+        found: list[tuple[int, bytes]] = []
+        for a, b in pieces:
+            piece = data[a:b]
             if b"{" in piece and any(map(_is_json, piece.splitlines())):
-                if start > at:
-                    return start - at, False  # what comes before it is taken first
-                self._add_text(name, offset + start, piece)
-                self._flush()
-                return following - at, False
-            self._refuse_piece((name, offset + start), piece)
-            if following != start + size:
-                return following - at, False
-        return len(good) * size, True
+                found += self._read_text(name, offset + a, piece)
+            else:
+                self._refuse_piece((name, offset + a), piece)
+        block = _windows(data, size)[starts]
+        places = starts + offset
+        if found:  # in the order in which they came, whatever their form
+            rows = np.frombuffer(b"".join(wire for _, wire in found), np.uint8).reshape(-1, size)
+            places = np.append(places, [place for place, _ in found])
+            order = places.argsort()
+            block, places = np.concatenate([block, rows])[order], places[order]
+        for first in range(0, len(block), _LARGEST_BLOCK):
+            part = slice(first, first + _LARGEST_BLOCK)
+            self._accept(block[part], [(name, place) for place in places[part].tolist()])
+        return end
+
+    def _intact_at(self, data: bytes, heads: Array) -> Array:
+        """Those of the headers which an intact report starts with."""
+        size = self.task.report_bytes
+        heads = heads[heads + size <= len(data)]
+        rows = min(_LARGEST_BLOCK, max(1, _BLOCK_BYTES // size))
+        parts = [heads[first : first + rows] for first in range(0, len(heads), rows)]
+        windows = _windows(data, size)
+        return np.concatenate(
+            [heads[:0], *(part[intact(self.task, windows[part])] for part in parts)]
+        )
+
+    def _settled(self, data: bytes, starts: Array, outside: Array) -> int:
+        """Up to where it is clear what the bytes are, whatever follows them."""
+        size, mark = self.task.report_bytes, header(self.task)
+        start = int(starts[-1]) + size if len(starts) else 0
+        cut_off = outside[(outside + size > len(data)) & (outside >= start)]
+        if len(cut_off):
+            start = int(cut_off[0])
+        elif len(outside):
+            start = max(start, int(outside[-1]))
+        if len(data) - start <= self._longest_piece:
+            return start
+        # Up to the last report of another task, to the end of a line, or to where a header may
+        # have begun.
+        last, other = len(data) - len(mark) + 1, data[start : start + len(mark)]
+        end = data.rfind(other, start + 1) if other.startswith(MAGIC) else -1
+        return end if end >= 0 else data.rfind(b"\n", start, last) + 1 or last
 
     def _accept(self, block: Array, places: Sequence[Place]) -> None:
         """Keep intact reports that are valid and the first of their node.  [k, size] uint8"""
@@ -254,6 +272,42 @@ def _files(folder: Path) -> Iterator[Path]:
             yield from _files(path)
         else:
             yield path
+
+
+def _places(mark: bytes, data: bytes) -> Array:
+    """Where a mark is found, overlapping ones too."""
+    found, at = [], data.find(mark)
+    while at >= 0:
+        found.append(at)
+        at = data.find(mark, at + 1)
+    return np.array(found, dtype=np.int64)
+
+
+def _windows(data: bytes, size: int) -> Array:
+    """The bytes from every place on, without a copy.  -> [places, size] uint8"""
+    if len(data) < size:
+        return np.zeros((0, size), dtype=np.uint8)
+    return np.lib.stride_tricks.sliding_window_view(np.frombuffer(data, np.uint8), size)
+
+
+def _apart(starts: Array, size: int) -> Array:
+    """Of reports that overlap, which a sender may contrive, the first one."""
+    if (np.diff(starts) >= size).all():
+        return starts
+    kept: list[int] = []
+    for start in starts.tolist():
+        if not kept or start >= kept[-1] + size:
+            kept.append(start)
+    return np.array(kept, dtype=np.int64)
+
+
+def _covered(places: Array, starts: Array, size: int) -> Array:
+    """Which places lie within reports that begin at the starts."""
+    if not len(starts):
+        return np.zeros(len(places), dtype=np.bool_)
+    before = np.searchsorted(starts, places, side="right") - 1
+    found: Array = (before >= 0) & (places < starts[before] + size)
+    return found
 
 
 def _foreign_reports(piece: bytes) -> Iterator[bytes]:
