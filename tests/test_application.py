@@ -385,11 +385,10 @@ def test_a_job_that_begins_after_a_long_wait_is_not_lost(
     monkeypatch.setattr(jobs, "LOST_SECONDS", 0.5)
     with jobs.ended_if_lost(path.parent, [task], SlurmQueue(path.parent, 1)):
         time.sleep(0.7)  # nobody can tell where it is
-        path.with_suffix(".job").touch()
-        time.sleep(0.3)
         begun = time.monotonic()
+        path.with_suffix(".job").touch()
         time.sleep(10)
-    assert 0.1 < time.monotonic() - begun < 5
+    assert 0.5 < time.monotonic() - begun < 8
 
 
 def test_a_sweep_waits_for_the_others_when_a_job_is_lost(
@@ -502,7 +501,7 @@ def test_a_job_that_is_queued_again_is_not_over(
     finally:
         signal.signal(signal.SIGUSR2, before)
     (failure,) = failures_of(path.parent, [task])
-    assert "is in the queue again" in str(failure.error)  # no end: it may come back
+    assert "still in the queue" in str(failure.error)  # no end: it may come back
     assert sorted(file.name for file in path.parent.iterdir()) == [path.name]
 
 

@@ -193,9 +193,11 @@ def wait_for_others(folder: Path, tasks: Sequence[Task], queue: SlurmQueue) -> N
     if len(found) == len(tasks) and set(found.values()) == {Sight.UNSEEN}:
         return
     seen = time.monotonic()
-    while found and time.monotonic() - seen < QUIET_SECONDS:
+    while found:
         if Sight.ALIVE in found.values():
             seen = time.monotonic()
+        elif time.monotonic() - seen > QUIET_SECONDS:
+            return
         time.sleep(_LOOK_SECONDS)
         found = sights(folder, tasks, queue)
 
