@@ -819,8 +819,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--features",
         type=Path,
         required=True,
-        help="JSON: a list of d numbers (null: missing), or an object {feature: number} of others "
-        "than 0",
+        help="a JSON file: a list of d numbers (null: missing), or an object {feature: number} of "
+        "others than 0",
     )
     parser.add_argument("--asked", action="store_true", help="the server asks for the label")
     parser.add_argument("--label", type=int, help="the label, if there is one")
@@ -879,6 +879,8 @@ def _read_features(path: Path) -> Features:
 
     try:
         content: Features = json.loads(path.read_bytes(), object_pairs_hook=members)
+    except FileNotFoundError:
+        raise ClientError(f"features {path}: no such file; must be a JSON file") from None
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).split())
         raise ClientError(f"features {path}: not understood ({reason})") from None

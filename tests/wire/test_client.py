@@ -732,6 +732,15 @@ def test_bad_files_of_features_cost_one_line_and_no_budget(
         assert ledger.spent() == 0
 
 
+def test_features_on_the_command_line_itself_are_told_to_be_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "task.json").write_bytes(task_source())
+    words = [str(tmp_path / "task.json"), "--node", "3", "--ledger", str(tmp_path / "ledger")]
+    assert client.main([*words, "--limit", "5", "--features", "[1, 1]"]) == 2
+    assert capsys.readouterr().err == "error: features [1, 1]: no such file; must be a JSON file\n"
+
+
 def test_a_wrong_command_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         client.main(["task.json", "--node", "x", "--features", "f", "--ledger", "l"])
