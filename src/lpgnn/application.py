@@ -60,12 +60,13 @@ def run_application(
             main(version_base="1.3", config_path=str(conf_dir().resolve()), config_name="config")(
                 task
             )()
-    except (HydraException, OmegaConfBaseException, YAMLError, UnicodeError) as error:
-        if full_errors():
-            raise
-        raise _explained(error, words, folders, many) from None
-    except (OSError, ValueError) as error:  # mechanism=null, hydra.run.dir=/proc/x
-        if full_errors() or not _is_of_hydra(error):
+    except Exception as error:
+        named = isinstance(
+            error, HydraException | OmegaConfBaseException | YAMLError | UnicodeError
+        )
+        # mechanism=null, hydra.run.dir=/proc/x
+        unnamed = isinstance(error, OSError | ValueError) and _is_of_hydra(error)
+        if full_errors() or not (named or unnamed):
             raise
         raise _explained(error, words, folders, many) from None
     return 0

@@ -72,7 +72,7 @@ class Known:
 def tell_finished(settings: Sequence[Settings]) -> int | None:
     """Print the results of runs that are all done, and return the exit code.
 
-    None if that cannot be told without resolving the settings, or if something is missing.
+    None if that cannot be known without resolving the settings, or if something is missing.
     """
     if not settings or differing(settings):
         return None

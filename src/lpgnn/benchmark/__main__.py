@@ -105,7 +105,7 @@ def _write(protocol: Any, overrides: Sequence[str]) -> None:
     folder = _results_dir(overrides)
     kept = tuple(t for t in overrides if t.partition("=")[0] in ("results_dir", "data_dir"))
     plan, source = Plan(protocol, known_entries(folder), folder, kept), Source(folder)
-    # Planning takes seconds: an empty folder is told at once.
+    # Planning takes seconds: an empty folder is reported at once.
     found = standings(plan, source) if source.store.datasets() else []
     if not found:
         raise InputError("results_dir", folder, "has no rows of the benchmark: run it first")
