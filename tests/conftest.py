@@ -5,16 +5,12 @@ graphs' files and adds the tests marked ``published``, which compare our facts w
 """
 
 import logging
+import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
-
-# The identity of a run on one of torch-geometric's networks imports it, and its first import warns:
-# whichever test came first would fail.
-import models.pyg  # noqa: F401
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,6 +22,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("published")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("published")]
+    # Long tests first, file by file: what is left for the end is short, and no worker waits.
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path.name != "test_tutorials.py", item.path not in slow))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _past_the_warnings() -> None:
+    """Import torch-geometric, whose first import warns: whichever test came first would fail.
+
+    Not above, because the process that only hands out tests needs neither it nor torch.
+    """
+    import models.pyg  # noqa: F401
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_workers() -> Iterator[None]:
+    """Workers of sweeps are forks, as a command's are: new interpreters import for seconds.
+
+    Under pytest-xdist a process has threads and a sweep would not fork, but they only wait for
+    messages.  A test that wants new interpreters asks for ``new_interpreters``.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        fork = multiprocessing.get_context("fork")
+        patch.setattr("lpgnn.sweeps.pool._context", lambda: fork)
+        yield
+
+
+@pytest.fixture
+def new_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers of sweeps be new interpreters, as in a process with threads."""
+    spawn = multiprocessing.get_context("spawn")
+    monkeypatch.setattr("lpgnn.sweeps.pool._context", lambda: spawn)
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +95,8 @@ def import_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[Imports]:
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
     """Threads of one process mostly wait for each other, and pytest-xdist fills the cores."""
+    import torch
+
     torch.set_num_threads(1)
     yield
     torch.set_flush_denormal(False)

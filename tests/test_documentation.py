@@ -5,13 +5,16 @@ told to write.  They are made small by overrides after each command, and graphs 
 stand in for the published ones.
 """
 
+import csv
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from benchmark.small_protocol import PROTOCOL
 from conftest import Imports
 from data.own_graph import own_graph, write_folder
 from lpgnn.__main__ import VERBS, main
@@ -33,13 +36,21 @@ SMALL = {
 NOT_RUN = {
     "hydra/launcher=": "make cluster-test runs every launcher",
     "--watch": "never ends",
-    "lpgnn benchmark": "tests/benchmark runs it, under a small protocol",
     "lpgnn.report experiment=mechanisms": "rewrites the tables of the repository",
 }
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
     return re.findall(r"```(\w+)\n(.*?)```", PAGES[page].read_text("utf-8"), flags=re.DOTALL)
+
+
+NAMED = re.compile(r"\A((?:# @.*\n)?)# (\S+\.(?:py|yaml))\n")  # Hydra's header comes first
+
+
+def files(page: str) -> dict[str, str]:
+    """The files that a page shows, each under its name: a reader would save them as they stand."""
+    named = [(NAMED.match(text), text) for _, text in blocks(page)]
+    return {found[2]: found[1] + text[found.end() :] for found, text in named if found}
 
 
 def commands(page: str) -> list[str]:
@@ -62,15 +73,17 @@ def folder(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, import_anew: Imports
 ) -> Path:
     """What the reader of a page has: the examples of the how-to pages, and the page's own files."""
-    for path in WORKBENCH.glob("*.py"):
+    for path in WORKBENCH.glob("*.*"):
         shutil.copy(path, tmp_path)
     shutil.copytree(WORKBENCH / "conf", tmp_path / "my_conf")
-    for kind, text in blocks(page):
-        if kind == "python" and (found := re.match(r"# (\S+\.py)\n", text)):
-            (tmp_path / found[1]).write_text(text)
+    for name, text in files(page).items():
+        (tmp_path / name).write_text(text)
     write_folder(own_graph(), tmp_path / "my_graph")
     monkeypatch.chdir(tmp_path)
     import_anew(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", "")  # the benchmark adds folders
+    small = replace(PROTOCOL, x_eps=(1.0,), y_eps=(1.0,), repeats=2, trials=2)
+    monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: small)
     return tmp_path
 
 
@@ -83,10 +96,15 @@ def test_every_kind_of_page_has_commands() -> None:
     ) == {"docs/howto/index.md", "docs/howto/notebook.md"}
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS)
-def test_the_commands_of_a_page_work(
-    page: str, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize("example", sorted(p for p in WORKBENCH.rglob("*.*") if p.is_file()))
+def test_pages_show_the_examples_as_they_are_tested(example: Path) -> None:
+    """A host of the repository shows the pages as they are, so they hold the code themselves."""
+    name = str(example.relative_to(WORKBENCH)).replace("conf/", "my_conf/")
+    shown = {page: files(page).get(name) for page in PAGES if page != "README.md"}
+    assert {text for text in shown.values() if text is not None} == {example.read_text()}
+
+
+def run_commands(page: str, capsys: pytest.CaptureFixture[str]) -> None:
     for line in commands(page):
         if any(words.replace("lpgnn.", "lpgnn ") in line for words in NOT_RUN):
             continue
@@ -95,18 +113,33 @@ def test_the_commands_of_a_page_work(
         _, verb, *words = shlex.split(line)
         asks = "--cfg" in words
         more = [] if asks else list(SMALL.get(verb, ()))
-        if verb == "run" and "--dry-run" not in words and not asks:
-            more += ["--workers", "0"]
+        computes = verb == "run" or (verb == "benchmark" and "page" not in words)
+        if computes and "--dry-run" not in words and not asks:
+            more += ["workers=0"]
         try:
             done = main([verb, *words, *more])
         except SystemExit as end:  # Hydra's --cfg
             done = int(end.code or 0)
         shown = capsys.readouterr()
         assert done == 0, f"{line}\n{shown.err}"
-        expected = {"run": "test ", "audit": "verdict  "}.get(verb, "")
+        expected = {"run": "test ", "audit": "verdict  ", "benchmark": "page: "}.get(verb, "")
         if "--dry-run" in words:
             expected = "configurations"
         assert asks or expected in shown.out, line
+
+
+@pytest.mark.parametrize("page", WITH_COMMANDS)
+def test_the_commands_of_a_page_work(
+    page: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_commands(page, capsys)
+    if page == "docs/howto/benchmark.md":
+        with (folder / "results" / "benchmark" / "standings.csv").open() as file:
+            lines = {line["entry"]: line for line in csv.DictReader(file)}
+        assert lines.keys() == {"mb", "pm", "focal", "labels_only"}
+        assert lines["focal"]["beats_both"] in ("true", "false")
+        assert "learner._target_=focal_loss.FocalLoss" in lines["focal"]["command"]
+        assert "+learner.gamma=" in lines["focal"]["command"]
 
 
 @pytest.mark.parametrize("page", WITH_CODE)

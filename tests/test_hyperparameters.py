@@ -1,3 +1,4 @@
+import copy
 import csv
 import math
 import subprocess
@@ -206,10 +207,11 @@ def test_looking_up_a_tabulated_graph_does_not_import_torch() -> None:
     assert done.stdout.split() == ["cora", "False"]
 
 
+PAPER_TABLE = yaml.safe_load((conf_dir() / "hyperparameters/paper.yaml").read_text())
+
+
 def good_table() -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(
-        (conf_dir() / "hyperparameters/paper.yaml").read_text()
-    )
+    content: dict[str, Any] = copy.deepcopy(PAPER_TABLE)
     return content
 
 

@@ -10,10 +10,11 @@ from statistics import fmean
 
 import pytest
 
+from benchmark.small_protocol import PROTOCOL
 from lpgnn.benchmark import __main__ as command
 from lpgnn.benchmark.entries import Entry, known_entries
 from lpgnn.benchmark.plan import Plan, Setting, Values
-from lpgnn.benchmark.protocol import Protocol, load_protocol
+from lpgnn.benchmark.protocol import load_protocol
 from lpgnn.benchmark.standings import Against, Standing, sentence, standings
 from lpgnn.errors import InputError
 from lpgnn.report.evidence import Source
@@ -23,30 +24,6 @@ from lpgnn.sweeps.session import run_points
 
 pytestmark = pytest.mark.slow
 
-PROTOCOL = Protocol(
-    metrics={"sbm": "balanced_acc"},
-    x_eps=(0.1, 1.0),
-    y_eps=(1.0, math.inf),
-    repeats=3,
-    seed=0,
-    settings={
-        "dataset.num_nodes": 300,
-        "dataset.num_features": 60,
-        "filter": "conditioned",
-        "learner": "drop",
-        "max_epochs": 3,
-    },
-    exact_labels={"learner": "cross_entropy"},
-    trials=3,
-    search_at={"x_eps": 1},
-    search={
-        "learning_rate": [0.1, 0.01],
-        "weight_decay": [0.0],
-        "dropout": [0.0, 0.5],
-        "filter.steps": [1, 2, 4],
-        "learner.steps": [1, 2],
-    },
-)
 ENTRIES = {
     "labels_only": Entry(
         *("labels_only", "Labels only", "control"),
@@ -255,37 +232,3 @@ def test_bad_input_is_one_line(
     assert message in error
     assert len(error.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_method_of_ones_own_is_added_and_computed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    protocol = replace(PROTOCOL, x_eps=(1.0,), y_eps=(1.0,), repeats=2, trials=2)
-    monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: protocol)
-    monkeypatch.setattr("sys.path", list(__import__("sys").path))
-    monkeypatch.setenv("PYTHONPATH", "")
-    (tmp_path / "steady_noise.py").write_text(
-        "from dataclasses import dataclass\n"
-        "import torch\n"
-        "from lpgnn.privacy import AdditiveNoise\n\n\n"
-        "@dataclass(frozen=True)\n"
-        "class SteadyNoise(AdditiveNoise):\n"
-        "    def noise(self, shape, *, generator):\n"
-        "        return torch.rand(shape, generator=generator, dtype=torch.float64) - 0.5\n\n"
-        "    def variance(self, x):\n"
-        "        return torch.full_like(x, 1 / 12)\n\n"
-        "    def parameters(self):\n"
-        "        return {}\n"
-    )
-    (tmp_path / "steady.yaml").write_text(
-        "title: Steady noise\nfamily: feature mechanism\nmodule: steady_noise.py\n"
-        "settings: {mechanism: custom, mechanism._target_: steady_noise.SteadyNoise}\n"
-    )
-    results = tmp_path / "results"
-    words = [f"results_dir={results}", "workers=0"]
-    assert command.main(["add", str(tmp_path / "steady.yaml"), *words]) == 0
-    with (results / "benchmark" / "standings.csv").open() as file:
-        lines = {line["entry"]: line for line in csv.DictReader(file)}
-    assert lines.keys() == {"steady", "labels_only"}
-    assert lines["steady"]["beats_both"] in ("true", "false")
-    assert "mechanism._target_=steady_noise.SteadyNoise" in lines["steady"]["command"]

@@ -461,6 +461,7 @@ def test_a_failing_metric_costs_its_cell_and_not_the_row(workers: int, tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("new_interpreters")
 def test_real_workers_give_the_same_rows_even_if_one_dies(tmp_path: Path) -> None:
     datasets = [{"_target_": "small_run.dies_once", "seed": seed} for seed in (0, 1, 2)]
     tasks = [Task(((small(dataset=dataset), (0, 1)),)) for dataset in datasets]
@@ -468,7 +469,7 @@ def test_real_workers_give_the_same_rows_even_if_one_dies(tmp_path: Path) -> Non
     quiet.mkdir()
     assert run_all(tasks, quiet) == []
     assert not (quiet / "died").exists()
-    assert run_all(tasks, tmp_path, workers=2) == []
+    assert run_all(tasks, tmp_path, workers=1) == []
     assert (tmp_path / "died").exists()  # it did die
     rows = stored_science(quiet, "small_run.dies_once")
     assert len(rows) == 6

@@ -56,6 +56,11 @@ class Entry:
         return InputError(f"entry {self.name}: {key}", value, allowed)
 
     @property
+    def given(self) -> set[str]:
+        """All settings that the entry names, as it names them: with + where its YAML has one."""
+        return {*self.settings, *self.private_labels, *self.exact_labels, *self.search}
+
+    @property
     def is_control(self) -> bool:
         return self.family == "control"
 

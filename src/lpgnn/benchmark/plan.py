@@ -125,6 +125,9 @@ def tuning_folder(results_dir: Path) -> Path:
 
 
 def _exists(setting: str, point: Point) -> bool:
-    """Whether the run's components have an option; settings of the run itself always exist."""
-    kind, _, option = setting.partition(".")
+    """Whether the run's components have an option; settings of the run itself always exist.
+
+    ``+learner.gamma`` is an option that the learner's class has and its YAML does not list.
+    """
+    kind, _, option = setting.removeprefix("+").partition(".")
     return not option or option in point.settings.component(kind).options()

@@ -74,7 +74,9 @@ class Standing:
     def command(self) -> str:
         """What computes these rows by itself."""
         words = [
-            f"+{key}={value}" if key.startswith("metrics.") else f"{key}={value}"
+            f"+{key}={value}"
+            if key.startswith("metrics.") or f"+{key}" in self.entry.given
+            else f"{key}={value}"
             for key, value in self.cell.point.keys.items()
             if key not in ("results_dir", "data_dir", "workers", "dry_run", "force")
         ]

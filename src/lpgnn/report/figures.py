@@ -50,6 +50,11 @@ class Strip:
     def summary(self, one: Placed) -> Summary | None:
         return self.results.summary(one.cell, metric=self.spec.metric)
 
+    def is_drawn(self, one: Placed) -> bool:
+        """Whether there is a number to draw: ours, or a printed one beside which ours belongs."""
+        is_printed = one.at["x"] is not None and not one.cell.point.control
+        return bool(self.summary(one)) or (is_printed and one.cell.identity in self.printed)
+
     @cached_property
     def groups(self) -> dict[Group, list[Placed]]:
         """The points of each series, and apart from them of controls."""
@@ -235,10 +240,12 @@ def _legend(strip: Strip) -> Iterator["Line2D"]:
     for group, found in strip.groups.items():
         text = strip.entries["series"][str(group[0])].text
         label = mathtext(text or ("controls" if group[1] else "ours"))
+        if not any(strip.is_drawn(one) for one in found):
+            continue
         if group in strip.curves:
             (colour, marker), kind = strip.styles[group], "-" if strip.spec.lines else "none"
             yield Line2D([], [], color=colour, marker=marker, linestyle=kind, label=label)
-        elif any(strip.summary(one) for one in found):
+        else:
             colours = {strip.level_colour(group, one) for one in found}
             colour = colours.pop() if len(colours) == 1 else GREY
             yield Line2D([], [], color=colour, linestyle=":" if group[1] else "--", label=label)
