@@ -6,6 +6,7 @@ import pytest
 
 from lpgnn.config import Settings
 from lpgnn.report import Source, draw_figure
+from lpgnn.report.drawing import add_legend
 from lpgnn.report.tables import Printed
 from report.rows import add_rows, write_experiment
 
@@ -22,7 +23,7 @@ BY_BACKBONE = {"panels": ["backbone", "dataset"], "x": "x_eps", "series": "y_eps
 
 
 class Drawn:
-    """What matplotlib was asked to draw: points, hollow ones, levels and panels' titles."""
+    """What is drawn: points, hollow ones, levels, panels' titles and the legend's entries."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from matplotlib.axes import Axes
@@ -31,6 +32,7 @@ class Drawn:
         self.hollow: list[float] = []
         self.levels: list[tuple[float, str]] = []
         self.titles: list[str] = []
+        self.legend: list[str] = []
         errorbar, axhline, title = Axes.errorbar, Axes.axhline, Axes.set_title
 
         def on_errorbar(axes: Any, x: Any, y: Any, **options: Any) -> Any:
@@ -48,6 +50,11 @@ class Drawn:
             self.titles.append(text)
             return title(axes, text, **options)
 
+        def on_legend(part: Any, handles: list[Any]) -> None:
+            self.legend += [handle.get_label() for handle in handles]
+            add_legend(part, handles)
+
+        monkeypatch.setattr("lpgnn.report.figures.add_legend", on_legend)
         monkeypatch.setattr(Axes, "errorbar", on_errorbar)
         monkeypatch.setattr(Axes, "axhline", on_axhline)
         monkeypatch.setattr(Axes, "set_title", on_title)
@@ -95,6 +102,9 @@ def test_points_levels_and_printed_values(tmp_path: Path, drawn: Drawn) -> None:
     assert drawn.levels == [(50.0, blue), (55.0, orange)]
     # Pubmed has no rows, and GraphSAGE has level lines only: neither gets a panel.
     assert drawn.titles == ["Cora"]
+    # Blank reports have no rows, and nothing in the legend.
+    budgets = [r"$\epsilon_y=1$", r"$\epsilon_y=2$"]
+    assert drawn.legend == [*budgets, "Labels only", "ours", "as printed"]
 
 
 def test_on_a_log_axis_infinity_is_a_level(tmp_path: Path, drawn: Drawn) -> None:

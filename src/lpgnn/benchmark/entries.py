@@ -5,13 +5,17 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
+from lpgnn.report.tables import Printed, read_printed
+from lpgnn.shown import TableSpec
 
 FAMILIES = ("control", "whole method", "feature mechanism", "label mechanism", "filter", "learner")
+BUDGETS = ("x_eps", "y_eps")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -22,7 +26,8 @@ class Entry:
     ``private_labels`` and ``exact_labels`` are settings for one kind of label budget only.  An
     entry for ``labels: private`` is not run where they are clean.  ``search`` maps settings to the
     values to try, over the protocol's; ``trials: 0`` takes the values as they are set.  ``module``
-    is the Python file beside the YAML that holds the method's own class.
+    is the Python file beside the YAML that holds the method's own class.  ``printed`` says where
+    the method's own paper prints numbers; see ``printed_numbers``.
     """
 
     name: str
@@ -37,6 +42,7 @@ class Entry:
     search: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     trials: int | None = None  # None: the protocol's
     module: str = ""
+    printed: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -48,9 +54,29 @@ class Entry:
         for name in ("settings", "private_labels", "exact_labels", "search"):
             if not isinstance(getattr(self, name), Mapping):
                 raise self._bad(name, getattr(self, name), "must map settings to values")
+        for source in self.printed:
+            if not isinstance(source, Mapping) or not {"file", *BUDGETS} <= source.keys():
+                raise self._bad("printed", source, "must have file, x_eps and y_eps")
         for setting, values in self.search.items():
             if not isinstance(values, list) or not values:
                 raise self._bad(f"search.{setting}", values, "must be a list of values")
+
+    @cached_property
+    def printed_numbers(self) -> dict[tuple[str, float, float], Printed]:
+        """What the method's paper prints, by graph, x_eps and y_eps.
+
+        A source is a CSV file of dataset, row, column, mean and ci, with the row or column that is
+        this method; x_eps and y_eps are numbers, or the axis (row or column) that holds them.
+        """
+        found: dict[tuple[str, float, float], Printed] = {}
+        for source in self.printed:
+            spec = TableSpec(self.name, "row", "column", "dataset", printed=str(source["file"]))
+            for (dataset, row, column), number in read_printed(spec).items():
+                at = {"row": row, "column": column}
+                if all(source.get(axis, key) == key for axis, key in at.items()):
+                    x_eps, y_eps = (at.get(str(source[key]), source[key]) for key in BUDGETS)
+                    found[dataset, float(x_eps), float(y_eps)] = number
+        return found
 
     def _bad(self, key: str, value: Any, allowed: str) -> InputError:
         return InputError(f"entry {self.name}: {key}", value, allowed)
