@@ -628,3 +628,8 @@ def test_a_file_is_composed_again_once_it_has_changed(
     path.write_text(text.replace("120", "240"))
     assert [num_nodes() for _ in range(2)] == [240, 240]
     assert len(calls) == 2 * first
+    # A new file is a new choice, and one that is gone is none.
+    path.rename(path.with_name("other.yaml"))
+    assert len(expand(["dataset=other"], config_dirs=[tmp_path])) == 1
+    with pytest.raises(InputError, match="dataset=mine: must be one of"):
+        expand(["dataset=mine"], config_dirs=[tmp_path])

@@ -36,6 +36,12 @@ def test_a_group_has_all_its_choices_and_their_options(group: str, pages: dict[s
         assert ("Your own class" if target == "???" else f"{{py:class}}`{target}`: ") in own
 
 
+def test_the_reference_lists_every_page(pages: dict[str, str]) -> None:
+    index = (Path(__file__).parents[1] / "docs" / "reference" / "index.md").read_text()
+    listed = [line for line in index.splitlines() if line.startswith("generated/")]
+    assert sorted(listed) == sorted(f"generated/{name.rpartition('.')[0]}" for name in pages)
+
+
 def test_what_yaml_and_docstrings_say_is_there(pages: dict[str, str]) -> None:
     assert "| `delta` | `1.0e-10` |" in pages["mechanism.md"]
     assert "| `num_samples` | `null` | m; null = by sample_rule |" in pages["mechanism.md"]

@@ -24,6 +24,7 @@ from lpgnn.rows import RowStore
 from lpgnn.run import main
 from lpgnn.sweeps import pool
 from lpgnn.sweeps.session import run_points
+from rows.rows import in_child
 from small_run import stored_science
 
 pytestmark = pytest.mark.slow
@@ -849,14 +850,14 @@ def group_is_gone(group: int) -> bool:
 
 
 def test_two_sweeps_on_one_folder_give_the_rows_of_one(undisturbed: Path, tmp_path: Path) -> None:
-    other = start(tmp_path, *GRID, workers=1)
-    try:
-        # Its plan is made and no row is there: from here on both compute the same.
-        assert wait_until(lambda: any((tmp_path / "local" / "sweeps").glob("*")), 60)
-        assert grid(tmp_path, *GRID) == 0
-        kill_test.finish(other)  # with code 0
-    finally:
-        _end(other)
+    def sweep() -> None:
+        assert run(tmp_path, "-m", *GRID, workers=1) == 0
+
+    other = in_child(sweep)
+    # Its plan is made and no row is there: from here on both compute the same.
+    assert wait_until(lambda: any((tmp_path / "local" / "sweeps").glob("*")), 60)
+    assert grid(tmp_path, *GRID) == 0
+    assert os.waitpid(other, 0)[1] == 0
     assert stored_science(tmp_path) == stored_science(undisturbed)
 
 

@@ -35,8 +35,17 @@ _AS_IT_IS = re.compile(r"[,$]|^['\"\[]|^(choice|glob|shuffle|sort)\(")
 _LEVELS = ("*.yaml", "*/*.yaml", "hydra/*/*.yaml")
 _SEARCH = "hydra.searchpath"
 _KNOWN = {f.name for f in fields(Settings)}
-# What Hydra has composed in this process, by the files it can have read and the words it was given.
-_COMPOSED: dict[Hashable, dict[tuple[str, ...], dict[str, Any]]] = {}
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What Hydra has told in this process about one state of the files that it reads."""
+
+    composed: dict[tuple[str, ...], dict[str, Any]] = field(default_factory=dict)  # by its words
+    names: dict[str, list[str]] = field(default_factory=dict)  # the choices of a group
+
+
+_KEPT: dict[Hashable, _Kept] = {}
 
 
 @dataclass(frozen=True)
@@ -200,7 +209,6 @@ class _Composer:
         self.command_line = " ".join(overrides)
         self.parsed: dict[str, Any] = {}
         self.joined: dict[tuple[str | None, tuple[str, ...]], dict[str, Any]] = {}
-        self.names: dict[str, list[str]] = {}
 
     def __enter__(self) -> "_Composer":
         from hydra import initialize_config_dir
@@ -214,7 +222,7 @@ class _Composer:
             searched = [one.path for one in self.loader.get_search_path().get_path()]
             own = [Path(path[7:]) for path in searched if path.startswith("file://")]
             check_names([*self.folders, *own], self.search)
-            self.composed = _COMPOSED.setdefault(self._read_from(searched, own), {})
+            self.kept = _KEPT.setdefault(self._read_from(searched, own), _Kept())
             self.context = stack.pop_all()
         return self
 
@@ -222,7 +230,7 @@ class _Composer:
         """Where Hydra looks and the state of the files there: as long as both stay, so do configs.
 
         A report, a search and a benchmark compose the same choices many times, and Hydra takes a
-        tenth of a second for each.
+        tenth of a second for each, and as long to list the choices of a group.
         """
         states = []
         for folder, level in itertools.product((*own, *_searched(self.search)), _LEVELS):
@@ -358,7 +366,7 @@ class _Composer:
         from yaml import YAMLError
 
         key = (f"experiment={experiment}", *groups) if experiment else groups
-        if key not in self.composed:
+        if key not in self.kept.composed:
             try:
                 config = OmegaConf.to_container(compose("config", [*key, *self.search]))
             except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
@@ -369,8 +377,8 @@ class _Composer:
             if "experiment" in config:
                 allowed = "its file must start with the line '# @package _global_'"
                 raise InputError("experiment", experiment, allowed)
-            self.composed[key] = {str(name): value for name, value in config.items()}
-        return self.composed[key]
+            self.kept.composed[key] = {str(name): value for name, value in config.items()}
+        return self.kept.composed[key]
 
     def experiment(self, name: str) -> Experiment:
         config = self._compose(name, ())
@@ -415,12 +423,13 @@ class _Composer:
 
     def _names(self, group: str) -> list[str]:
         """The choices of a group, in conf/ and wherever else is searched."""
-        if group not in self.names:
+        names = self.kept.names
+        if group not in names:
             options = self.loader.get_group_options(
                 group, config_name="config", overrides=self.search
             )
-            self.names[group] = sorted(options)
-        return self.names[group]
+            names[group] = sorted(options)
+        return names[group]
 
     def parse(self, texts: Sequence[str]) -> list[Any]:
         """Overrides as Hydra reads them; the members of a grid have most of theirs in common."""
