@@ -11,7 +11,7 @@ from statistics import fmean
 import pytest
 
 from lpgnn.benchmark import __main__ as command
-from lpgnn.benchmark.entries import Entry, known_entries
+from lpgnn.benchmark.entries import Entry, known_entries, read_entry
 from lpgnn.benchmark.plan import Plan, Setting, Values
 from lpgnn.benchmark.protocol import Protocol, load_protocol
 from lpgnn.benchmark.standings import Against, Standing, overall, sentence, standings
@@ -325,6 +325,10 @@ def test_a_method_of_ones_own_is_added_and_computed(
     (tmp_path / "steady.yaml").write_text(
         "title: Steady noise\nfamily: feature mechanism\nmodule: steady_noise.py\n"
         "settings: {mechanism: custom, mechanism._target_: steady_noise.SteadyNoise}\n"
+        "printed: [{file: steady.csv, row: steady, x_eps: column, y_eps: 1}]\n"
+    )
+    (tmp_path / "steady.csv").write_text(
+        "dataset,row,column,mean,ci\nsbm,steady,1,81.5,0.5\nsbm,other,1,3.0,0.1\n"
     )
     results = tmp_path / "results"
     words = [f"results_dir={results}", "workers=0"]
@@ -332,5 +336,11 @@ def test_a_method_of_ones_own_is_added_and_computed(
     with (results / "benchmark" / "standings.csv").open() as file:
         lines = {line["entry"]: line for line in csv.DictReader(file)}
     assert lines.keys() == {"steady", "labels_only"}
+    # Its own files come along: a page can be built where the originals are not.
+    entry = read_entry(results / "benchmark" / "entries" / "steady.yaml")
+    assert {at: str(number) for at, number in entry.printed_numbers.items()} == {
+        ("sbm", 1.0, 1.0): "81.5 ± 0.5"
+    }
+    assert entry.printed[0]["file"] == results / "benchmark" / "entries" / "steady.csv"
     assert lines["steady"]["beats_both"] in ("true", "false")
     assert "mechanism._target_=steady_noise.SteadyNoise" in lines["steady"]["command"]
