@@ -36,6 +36,7 @@ GRID_SIZES = {
     **{"budget_split": (62, 54), "planted": (44, 41)},
     # Its block models differ by options that Cora does not have.
     "phase_diagram": (66, 30),
+    "lastfm_blank": (25, 25),
 }
 
 EXPERIMENTS = {

@@ -12,7 +12,7 @@ import pytest
 
 from benchmark.small_protocol import PROTOCOL
 from lpgnn.benchmark import __main__ as command
-from lpgnn.benchmark.entries import Entry, known_entries
+from lpgnn.benchmark.entries import Entry, known_entries, read_entry
 from lpgnn.benchmark.plan import Plan, Setting, Values
 from lpgnn.benchmark.protocol import load_protocol
 from lpgnn.benchmark.standings import Against, Standing, overall, sentence, standings
@@ -277,3 +277,47 @@ def test_bad_input_is_one_line(
     assert message in error
     assert len(error.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_method_of_ones_own_is_added_and_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    protocol = replace(PROTOCOL, x_eps=(1.0,), y_eps=(1.0,), repeats=2, trials=2)
+    monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: protocol)
+    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    monkeypatch.setenv("PYTHONPATH", "")
+    (tmp_path / "steady_noise.py").write_text(
+        "from dataclasses import dataclass\n"
+        "import torch\n"
+        "from lpgnn.privacy import AdditiveNoise\n\n\n"
+        "@dataclass(frozen=True)\n"
+        "class SteadyNoise(AdditiveNoise):\n"
+        "    def noise(self, shape, *, generator):\n"
+        "        return torch.rand(shape, generator=generator, dtype=torch.float64) - 0.5\n\n"
+        "    def variance(self, x):\n"
+        "        return torch.full_like(x, 1 / 12)\n\n"
+        "    def parameters(self):\n"
+        "        return {}\n"
+    )
+    (tmp_path / "steady.yaml").write_text(
+        "title: Steady noise\nfamily: feature mechanism\nmodule: steady_noise.py\n"
+        "settings: {mechanism: custom, mechanism._target_: steady_noise.SteadyNoise}\n"
+        "printed: [{file: steady.csv, row: steady, x_eps: column, y_eps: 1}]\n"
+    )
+    (tmp_path / "steady.csv").write_text(
+        "dataset,row,column,mean,ci\nsbm,steady,1,81.5,0.5\nsbm,other,1,3.0,0.1\n"
+    )
+    results = tmp_path / "results"
+    words = [f"results_dir={results}", "workers=0"]
+    assert command.main(["add", str(tmp_path / "steady.yaml"), *words]) == 0
+    with (results / "benchmark" / "standings.csv").open() as file:
+        lines = {line["entry"]: line for line in csv.DictReader(file)}
+    assert lines.keys() == {"steady", "labels_only"}
+    # Its own files come along: a page can be built where the originals are not.
+    entry = read_entry(results / "benchmark" / "entries" / "steady.yaml")
+    assert {at: str(number) for at, number in entry.printed_numbers.items()} == {
+        ("sbm", 1.0, 1.0): "81.5 ± 0.5"
+    }
+    assert entry.printed[0]["file"] == results / "benchmark" / "entries" / "steady.csv"
+    assert lines["steady"]["beats_both"] in ("true", "false")
+    assert "mechanism._target_=steady_noise.SteadyNoise" in lines["steady"]["command"]

@@ -4,7 +4,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,7 @@ def read_entry(path: Path) -> Entry:
         allowed = f"must have title and family, and may have {', '.join(known[2:])}"
         shown = ", ".join(map(str, content)) if isinstance(content, dict) else content
         raise InputError(f"entry {path.stem}", shown, allowed)
-    entry = Entry(path.stem, **content)
+    entry = _beside(path.parent, Entry(path.stem, **content))
     if entry.module:
         if not (path.parent / entry.module).is_file() or not entry.module.endswith(".py"):
             allowed = f"must be a Python file beside {path.name}"
@@ -132,14 +132,27 @@ def add_entry(path: Path, results_dir: Path) -> Entry:
     if (conf_dir() / "benchmark" / "entries" / path.name).is_file():
         raise InputError("entry", entry.name, "is the name of an entry of lpgnn: rename the file")
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (path.name, *([entry.module] if entry.module else [])):
-        if (path.parent / name).resolve() != (folder / name).resolve():
-            shutil.copyfile(path.parent / name, folder / name)
+    given = [source["file"] for source in entry.printed if isinstance(source["file"], Path)]
+    for source in (path, *([path.parent / entry.module] if entry.module else []), *given):
+        if source.resolve() != (folder / source.name).resolve():
+            shutil.copyfile(source, folder / source.name)
     return read_entry(folder / path.name)
 
 
 def added_folder(results_dir: Path) -> Path:
     return results_dir / "benchmark" / "entries"
+
+
+def _beside(folder: Path, entry: Entry) -> Entry:
+    """An entry whose files of printed numbers lie beside it, unless they are the paper's."""
+    found = []
+    for source in entry.printed:
+        path = folder / str(source["file"])
+        if not str(source["file"]).startswith("paper/") and not path.is_file():
+            allowed = f"must be paper/NAME or a CSV file beside {entry.name}.yaml"
+            raise InputError(f"entry {entry.name}: printed", source["file"], allowed)
+        found.append({**source, "file": path} if path.is_file() else source)
+    return replace(entry, printed=found)
 
 
 def _importable(folder: Path) -> None:
