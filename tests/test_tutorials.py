@@ -1,5 +1,6 @@
 """The notebooks run from top to bottom, each in an empty folder."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,9 +26,12 @@ def test_every_notebook_is_known() -> None:
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[KernelManager]:
-    """One for all notebooks: a new one imports for seconds."""
+    """One for all notebooks: a new one imports for seconds.
+
+    With one thread, as the tests: others keep the cores busy, and threads would wait for each other.
+    """
     manager = KernelManager(kernel_name="python3")
-    manager.start_kernel()
+    manager.start_kernel(env={**os.environ, "OMP_NUM_THREADS": "1"})
     yield manager
     manager.shutdown_kernel(now=True)
 
