@@ -28,7 +28,7 @@ def test_every_notebook_is_known() -> None:
 def kernel() -> Iterator[KernelManager]:
     """One for all notebooks: a new one imports for seconds.
 
-    With one thread, as the tests: others keep the cores busy, and threads would wait for each other.
+    With one thread, as the tests: they fill the cores, and threads would wait for each other.
     """
     manager = KernelManager(kernel_name="python3")
     manager.start_kernel(env={**os.environ, "OMP_NUM_THREADS": "1"})
