@@ -49,7 +49,7 @@ lint: $(READY) ## Check style and types
 test: lint ## Check style and types, run all tests
 	$(TEST)
 
-test-fast: $(READY) ## Run the tests that are not marked slow: all but commands, processes and reports
+test-fast: $(READY) ## Run the tests that are not marked slow: all but commands, processes, whole runs and reports
 	$(TEST) -m "not slow"
 
 test-published: $(READY) ## Compare what is known of the published graphs with their files in DATA_DIR

@@ -39,6 +39,8 @@ from lpgnn.rows import PROVENANCE, RowStore, output_files
 from propagation.graphs import adjacency, dense_gcn, dense_mean
 from small_run import SMALL_GRAPH, RoundedNoise, always_seven, ring, science, small, two_cliques
 
+pytestmark = pytest.mark.slow
+
 Rows = list[dict[str, Any]]
 MECHANISMS = ("mb", "1b", "lp", "ag")
 
