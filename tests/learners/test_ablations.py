@@ -11,7 +11,7 @@ from .test_losses import C, N, batch_of, random_run
 
 @pytest.mark.parametrize("steps", [1, 2, 5])
 def test_training_drop_propagates_the_reports_of_training_nodes_alone(steps: int) -> None:
-    own = random_run(0)
+    own = random_run(1)
     batch = batch_of([own], TrainingDrop(steps=steps))
     assert isinstance(batch, DenoisedBatch)
     sent = torch.zeros(N, C, dtype=torch.float64)
