@@ -10,7 +10,7 @@ import torch
 from lpgnn.config import Settings
 from lpgnn.data import BlockModel, Graph, random_split
 from lpgnn.errors import InputError
-from lpgnn.hyperparameters import TUNED_FILE, load_table
+from lpgnn.hyperparameters import TUNED_FILE, TUNING_SEED, load_table
 from lpgnn.learners import Drop
 from lpgnn.propagation import KProp
 from lpgnn.randomness import derive_generator
@@ -20,7 +20,6 @@ from lpgnn.tune import (
     GRID,
     QUICK_GRID,
     QUICK_REPEATS,
-    TUNING_SEED,
     Candidate,
     Search,
     main,
