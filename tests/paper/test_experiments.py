@@ -20,8 +20,8 @@ SIZES = {
     "conditioned_denoising": 3 * 3 * (3 + 1 + 1),
     "learners": 3 * 3 * (1 + 4 + 1 + 1 + 1),
     "value_of_features": 3 * 2 * (9 * 3 + 2),
-    "equal_labels": 3 * 11,
-    "budget_split": 2 * 6 * (4 + 4) + 2 * (3 + 3 + 2) + 4 * 6,
+    "equal_labels": 3 * 16 + 8,
+    "budget_split": 2 * 6 * 4 + 2 * (3 + 3 + 2) + 4 * 6 * 4 + 4 * 6,
     "planted": 2 * (4 * 4 + 4 * 4 + 4 + 4 + 4),
     "features_that_pay": 7 * 4 * (5 * 7 + 1),
 }
