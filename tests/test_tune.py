@@ -208,6 +208,9 @@ def test_a_reported_collection_is_tuned_and_trained_without_its_test_labels(
     mixed = [*_own_dataset("true"), *FEW, "repeats=1", f"results_dir={folder}"]
     assert main(mixed) == 2
     assert "for the collection of seed 3 alone: give another --table" in capsys.readouterr().err
+    (folder / TUNED_FILE).write_text("- no table\n")
+    assert main(mixed) == 2
+    assert "must be a table like conf/hyperparameters/paper.yaml" in capsys.readouterr().err
 
 
 def test_a_search_of_its_own_sees_reports_of_nodes_that_are_tested_elsewhere(

@@ -218,11 +218,13 @@ def _table_to_extend(path: Path, reported_seed: int | None) -> dict[str, Any]:
     """What a table has so far; values that serve one collection and others do not mix."""
     import yaml
 
-    table: dict[str, Any] = yaml.safe_load(path.read_text()) if path.is_file() else {}
-    if table and table.get("reported_seed") != reported_seed:
-        known = table.get("reported_seed")
+    if not path.is_file():
+        return {}
+    known = load_table(str(path.resolve())).reported_seed
+    if known != reported_seed:
         served = "any run" if known is None else f"the collection of seed {known} alone"
         raise InputError("table", path, f"its values are for {served}: give another --table")
+    table: dict[str, Any] = yaml.safe_load(path.read_text())
     return table
 
 
