@@ -17,6 +17,7 @@ from typing import Any
 from lpgnn.composition import GROUPS, SPLIT_KEYS, check_names, expand, known_spelling, quoted
 from lpgnn.errors import FULL_ERROR, SHORT_ERROR, InputError, full_errors
 from lpgnn.hyperparameters import conf_dir
+from lpgnn.rows import holds_records
 
 # Flags of our own, and the settings that they stand for, as -m stands for hydra.mode=MULTIRUN.
 _FLAGS = {"--dry-run": "dry_run=true", "--quick": "+quick=true"}
@@ -70,6 +71,26 @@ def run_application(
             raise
         raise _explained(error, words, folders, many) from None
     return 0
+
+
+def keep_sweep(config: Any) -> None:
+    """Write what a sweep is asked for to a hydra.sweep.dir of the user's own, as Hydra's would.
+
+    Ours goes when the sweep is over: nothing is written there that nobody asked for.
+    """
+    folder = Path(config.hydra.sweep.dir)
+    if config.dry_run or holds_records(folder, Path(config.results_dir)):
+        return
+    from omegaconf import OmegaConf
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(config, folder / "multirun.yaml")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(
+            "hydra.sweep.dir", folder, f"must be a writable folder ({reason})"
+        ) from None
 
 
 _OURS = ("lpgnn", "hydra_plugins", "__main__")

@@ -194,9 +194,9 @@ class _Composer:
                 raise InputError("--config-dir", folder, "must be a folder with YAML files")
         self.search = [text for text in hydra_overrides if text.startswith(f"{_SEARCH}=")]
         if folders:
+            check_names(folders)
             listed = ",".join(f"file://{folder}" for folder in folders)
             self.search.append(f"{_SEARCH}=[{listed}]")
-        self.folders = folders
         self.command_line = " ".join(overrides)
         self.parsed: dict[str, Any] = {}
         self.joined: dict[tuple[str | None, tuple[str, ...]], dict[str, Any]] = {}
@@ -213,7 +213,6 @@ class _Composer:
             self.loader = GlobalHydra.instance().config_loader()
             searched = [one.path for one in self.loader.get_search_path().get_path()]
             own = [Path(path[7:]) for path in searched if path.startswith("file://")]
-            check_names([*self.folders, *own], self.search)
             self.composed = _COMPOSED.setdefault(self._read_from(searched, own), {})
             self.context = stack.pop_all()
         return self
