@@ -100,7 +100,10 @@ def keep_asked(settings: Sequence[Settings], words: Sequence[str], path: Path | 
     first = vars(settings[0])
     content = [
         first,
-        *({k: v for k, v in vars(one).items() if repr(v) != repr(first[k])} for one in settings[1:]),
+        *(
+            {k: v for k, v in vars(one).items() if repr(v) != repr(first[k])}
+            for one in settings[1:]
+        ),
     ]
     with contextlib.suppress(TypeError):  # a component that is no plain value
         if _settings(json.loads(json.dumps(content))) == list(settings):
@@ -259,9 +262,7 @@ def _load(settings: Sequence[Settings]) -> list[Known] | None:
     content = None if path is None else _read(path)
     if content is None:
         return None
-    return [
-        Known(Computation(**one["computation"]), one["label"], one["plan"]) for one in content
-    ]
+    return [Known(Computation(**one["computation"]), one["label"], one["plan"]) for one in content]
 
 
 def _write(path: Path, content: Any, results_dir: Path) -> None:

@@ -336,7 +336,7 @@ def test_the_entry_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     store = RowStore(tmp_path)
     store.append("sbm", [make_row("a", 0), make_row("a", 1)])
     store.append("cora", [make_row("a", 0, dataset="cora")])
-    publish(tmp_path, table([make_row("b", 0)]) + "oops\n", "cora")
+    publish(tmp_path, table([make_row("b", 0, dataset="cora")]) + "oops\n", "cora")
     assert compact.main([f"results_dir={tmp_path}"]) == 0
     local = tmp_path / "local"
     assert capsys.readouterr().out.splitlines() == [
