@@ -5,8 +5,8 @@ worker, of a job, and on SLURM scancel, pre-emption and the death of the node, a
 until the sweep has finished in spite of it.  Then four sweeps work on one folder at once.  Last it
 runs one sweep of 60 runs with each engine: wall times, and how much of the time runs compute.  Rows
 must be equal each time, except for where and when they were computed.  Without SLURM its parts are
-skipped, with the reason.  Each part writes its section of ``--out``, with the revision it tried, and
-can be run alone: times are best taken when nobody else uses the machine.
+skipped, with the reason.  Each part writes its section of ``--out``, with the revision it tried,
+and can be run alone: times are best taken when nobody else uses the machine.
 """
 
 import argparse

@@ -7,10 +7,10 @@ command.  So what both came to is kept beside the rows:
     <results_dir>/local/asked/<sources>/<words>.json        the settings that words stand for
     <results_dir>/local/resolved/<sources>/<settings>.json  the configurations that settings became
 
-``sources`` is a digest of the package, its YAML files, Hydra and its plug-ins, and the packages that
-graphs are drawn with, ``words`` one of a command's, and ``settings`` one of what is asked for, with
-the tables of hyper-parameters that are outside the package.  Where anything else takes part, such
-as YAML files, a class or a graph of the user's own, nothing is kept, and where nothing is kept
+``sources`` is a digest of the package, its YAML files, Hydra and its plug-ins, and the packages
+that graphs are drawn with, ``words`` one of a command's, and ``settings`` one of what is asked for,
+with the tables of hyper-parameters that are outside the package.  Where anything else takes part,
+such as YAML files, a class or a graph of the user's own, nothing is kept, and where nothing is kept
 everything is composed and resolved as ever.
 """
 

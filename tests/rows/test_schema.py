@@ -175,7 +175,7 @@ def test_a_row_is_of_the_dataset_of_its_file(written: str) -> None:
         VALIDATOR.check(line.replace(",sbm,", f",{written},"))
     other = RowValidator(("id", "dataset", "repeat", "status"), "x.y")  # no order of ours
     assert other.check("a,x.y,3,failed").repeat == 3
-    with pytest.raises(ValueError, match="dataset is 'xzy', not x.y"):
+    with pytest.raises(ValueError, match=r"dataset is 'xzy', not x\.y"):
         other.check("a,xzy,3,failed")
 
 
