@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.config_store import ConfigStore
 
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
 from lpgnn.errors import RunError
@@ -200,6 +201,25 @@ def test_bad_input_is_one_line(
     assert error.startswith(message)
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("launcher", "extra"),
+    [("joblib", "joblib"), ("submitit_slurm", "slurm"), ("slurm_gpu", "slurm"), ("ray", "ray")],
+)
+def test_a_launcher_that_is_not_installed_names_its_extra(
+    launcher: str,
+    extra: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # Installed launchers are in Hydra's store of structured configs.
+    groups = ConfigStore.instance().repo["hydra"]
+    monkeypatch.setitem(groups, "launcher", {"basic.yaml": groups["launcher"]["basic.yaml"]})
+    assert run("-m", f"results_dir={tmp_path}", f"hydra/launcher={launcher}") == 2
+    told = f"its plug-in is not installed: pip install 'lpgnn[{extra}]'"
+    assert capsys.readouterr().err == f"error: hydra/launcher={launcher}: {told}\n"
 
 
 def test_values_of_flags_are_no_overrides(capsys: pytest.CaptureFixture[str]) -> None:

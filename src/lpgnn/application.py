@@ -30,8 +30,11 @@ _ASKS = (
 )
 _TAKE_VALUES = ("-c", "--cfg", "-i", "--info", "-p", "--package", "-cn", "--config-name")
 _FUNCTION = re.compile(r"[a-z_]+\(")
-# The extras that bring launchers, where they have other names.
-_EXTRAS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "slurm_gpu": "slurm"}
+# Launchers, and the extras that bring them.
+_EXTRAS = {
+    **{"joblib": "joblib", "ray": "ray"},
+    **dict.fromkeys(("submitit_local", "submitit_slurm", "slurm_gpu"), "slurm"),
+}
 
 
 def run_application(
@@ -222,8 +225,9 @@ def _explained(
     setting, _, value = likely[0].partition("=")
     if setting.startswith("~") and "Could not delete" in reason:  # Hydra takes null for nothing
         return InputError(_key(setting), None, f"is null already: leave {setting} out")
-    if setting == "hydra/launcher" and "Could not find" in reason:
-        reason += f" (is its plug-in installed? pip install 'lpgnn[{_EXTRAS.get(value, value)}]')"
+    if value in _EXTRAS and re.search("Could not (find|load) 'hydra/launcher/", reason):
+        extra = f"pip install 'lpgnn[{_EXTRAS[value]}]'"
+        return InputError(setting, value, f"its plug-in is not installed: {extra}")
     return InputError(setting.lstrip("+"), value, f"not understood: {reason}")
 
 
