@@ -470,6 +470,8 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    # What a shell starts in the background ignores Ctrl-C, and so would the sweeps.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ |= dict([MARK.split("=")])
     long = (f"dataset.num_nodes={options.nodes}", f"max_epochs={options.epochs}", "device=cpu")
     short = ("dataset.num_nodes=400", "max_epochs=40", "device=cpu")
