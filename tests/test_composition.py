@@ -34,6 +34,9 @@ GRID_SIZES = {
     **{"equal_labels": (11, 11), "features_that_pay": (144, 144)},
     # Labels only has no K_x: it stands in four blocks.
     **{"budget_split": (62, 54), "planted": (44, 41)},
+    # Its block models differ by options that Cora does not have.
+    "phase_diagram": (66, 30),
+    "lastfm_blank": (25, 25),
 }
 
 EXPERIMENTS = {

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from lpgnn.config import KINDS, WATCHERS, Settings
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
-from lpgnn.shown import check_keys, parse_figure, parse_table
+from lpgnn.shown import check_keys, check_map, parse_figure, parse_table
 
 # Keys of a grid's member that are no settings: its name in tables, and whether it is a control.
 _MEMBER_KEYS = ("label", "control")
@@ -534,6 +534,7 @@ def _check_axes(experiment: Experiment, given: Set[str]) -> None:
     for name, options in experiment.figures.items():
         for strip in parse_figure(name, options):
             check_keys(strip, known)
+            check_map(strip, experiment.tables)
 
 
 def _resolved(config: dict[str, Any]) -> dict[str, Any]:

@@ -65,9 +65,13 @@ class FigureSpec:
     names: Mapping[Any, str] = field(default_factory=dict)
     printed: str | list[str] | None = None  # other experiments whose printed values are shown
     strips: list[Any] = field(default_factory=list)  # parts above each other, over these options
+    map: str = ""  # a table whose differences are drawn as colours, instead of all of the above
 
     def __post_init__(self) -> None:
-        if not self.x and not self.strips:
+        if self.map and (self.x or self.series or self.panels or self.strips):
+            allowed = "takes its axes from the table: leave out x, series, panels and strips"
+            raise InputError(f"{self.setting}.map", self.map, allowed)
+        if not (self.x or self.strips or self.map):
             raise InputError(self.setting, "x", "must name the key of the x axis")
         if self.scale not in ("even", "log"):
             raise InputError(f"{self.setting}.scale", self.scale, "must be even or log")
@@ -81,7 +85,7 @@ class FigureSpec:
     @property
     def axes(self) -> dict[str, Keys]:
         rows, column = [(), (), *((key,) for key in as_keys(self.panels))][-2:]
-        keys = (rows, column, as_keys(self.x), as_keys(self.series))
+        keys = (rows, column, as_keys(self.x or None), as_keys(self.series))
         return dict(zip(FIGURE_AXES, keys, strict=True))
 
     @property
@@ -124,6 +128,15 @@ def check_keys(spec: TableSpec | FigureSpec, known: Collection[str]) -> None:
         if key not in known:
             allowed = f"no point of the grid has this key; known: {', '.join(sorted(known))}"
             raise InputError(spec.setting, key, allowed)
+
+
+def check_map(spec: FigureSpec, tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """A map draws a table of its own experiment, with blocks, rows, columns and differences."""
+    mapped = [name for name, table in tables.items() if table.get("differences")]
+    if spec.map and spec.map not in mapped:
+        known = ", ".join(mapped) or "none"
+        allowed = f"must be a table of the experiment that has differences; there: {known}"
+        raise InputError(f"{spec.setting}.map", spec.map, allowed)
 
 
 def as_keys(value: Any) -> Keys:

@@ -11,10 +11,10 @@ from statistics import fmean
 import pytest
 
 from lpgnn.benchmark import __main__ as command
-from lpgnn.benchmark.entries import Entry, known_entries
+from lpgnn.benchmark.entries import Entry, known_entries, read_entry
 from lpgnn.benchmark.plan import Plan, Setting, Values
 from lpgnn.benchmark.protocol import Protocol, load_protocol
-from lpgnn.benchmark.standings import Against, Standing, sentence, standings
+from lpgnn.benchmark.standings import Against, Standing, overall, sentence, standings
 from lpgnn.errors import InputError
 from lpgnn.report.evidence import Source
 from lpgnn.report.paired import Difference
@@ -183,6 +183,47 @@ def test_only_who_beats_both_controls_beats_both(found: list[Standing]) -> None:
     assert "by 3.0 points at most" in some
 
 
+def test_places_over_all_settings_by_hand(found: list[Standing]) -> None:
+    entries = [replace(found[-1].entry, name=name) for name in "abc"]
+    above, below = against(2, 0.01), against(-2, 0.01)
+
+    def at(entry: int, x_eps: float, rank: int, blank: Against, only: Against) -> Standing:
+        one = replace(found[-1], entry=entries[entry], x_eps=x_eps, rank=rank)
+        return replace(one, blank=blank, labels_only=only)
+
+    first, second, third = overall(
+        [
+            *(
+                at(0, 1.0, 1, above, above),
+                at(1, 1.0, 2, above, below),
+                at(2, 1.0, 3, below, below),
+            ),
+            *(at(1, 2.0, 1, below, above), at(0, 2.0, 2, above, above)),
+            replace(found[-1], rank=None),  # a control has no place
+        ]
+    )
+    # Above both others, then above none of one: 100 and 0; above one of two, then first.
+    assert (first.entry.name, first.settings, first.place) == ("b", 2, 75.0)
+    assert (second.entry.name, second.settings, second.place) == ("a", 2, 50.0)
+    assert (third.entry.name, third.settings, third.place) == ("c", 1, 0.0)
+    counts = ("firsts", "above_blank", "above_labels_only", "above_both")
+    assert [getattr(first, name) for name in counts] == [1, 1, 1, 0]
+    assert [getattr(second, name) for name in counts] == [1, 2, 2, 2]
+    assert [getattr(third, name) for name in counts] == [0, 0, 0, 0]
+
+
+def test_numbers_of_the_paper_stand_beside_ours() -> None:
+    entries = known_entries(Path("nowhere"))
+    with_paper = {name for name, entry in entries.items() if entry.printed_numbers}
+    assert with_paper == {"1b", "lp", "ag", "lpgnn", "cross_entropy", "forward"}
+    assert str(entries["lpgnn"].printed_numbers["cora", 1.0, 1.0]) == "69.3 ± 1.2"
+    assert str(entries["lpgnn"].printed_numbers["cora", 0.01, math.inf]) == "68.0 ± 2.9"
+    assert str(entries["1b"].printed_numbers["cora", 0.1, math.inf]) == "62.3 ± 1.5"
+    assert str(entries["forward"].printed_numbers["cora", 1.0, 1.0]) == "37.1 ± 2.5"
+    assert ("cora", 1.0, 0.5) in entries["forward"].printed_numbers
+    assert ("cora", 0.1, 1.0) not in entries["forward"].printed_numbers
+
+
 def test_the_page_and_tables_say_what_the_standings_say(
     computed: Plan, found: list[Standing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +245,10 @@ def test_the_page_and_tables_say_what_the_standings_say(
     table = (folder / "benchmark" / "sbm.md").read_text()
     assert str(found[-1].summary) in table
     assert "Multi-bit" in (folder / "benchmark" / "cost.md").read_text()
+    best = overall(found)[0]
+    stand = f"| {best.entry.title} | {best.settings} | {best.place:.0f} |"
+    assert stand in (folder / "benchmark" / "ranks.md").read_text()
+    assert f'<td data-name="Place">{best.place:.0f}</td>' in page
     assert (folder / "benchmark" / "pareto.png").stat().st_size > 5000
 
 
@@ -280,6 +325,10 @@ def test_a_method_of_ones_own_is_added_and_computed(
     (tmp_path / "steady.yaml").write_text(
         "title: Steady noise\nfamily: feature mechanism\nmodule: steady_noise.py\n"
         "settings: {mechanism: custom, mechanism._target_: steady_noise.SteadyNoise}\n"
+        "printed: [{file: steady.csv, row: steady, x_eps: column, y_eps: 1}]\n"
+    )
+    (tmp_path / "steady.csv").write_text(
+        "dataset,row,column,mean,ci\nsbm,steady,1,81.5,0.5\nsbm,other,1,3.0,0.1\n"
     )
     results = tmp_path / "results"
     words = [f"results_dir={results}", "workers=0"]
@@ -287,5 +336,11 @@ def test_a_method_of_ones_own_is_added_and_computed(
     with (results / "benchmark" / "standings.csv").open() as file:
         lines = {line["entry"]: line for line in csv.DictReader(file)}
     assert lines.keys() == {"steady", "labels_only"}
+    # Its own files come along: a page can be built where the originals are not.
+    entry = read_entry(results / "benchmark" / "entries" / "steady.yaml")
+    assert {at: str(number) for at, number in entry.printed_numbers.items()} == {
+        ("sbm", 1.0, 1.0): "81.5 ± 0.5"
+    }
+    assert entry.printed[0]["file"] == results / "benchmark" / "entries" / "steady.csv"
     assert lines["steady"]["beats_both"] in ("true", "false")
     assert "mechanism._target_=steady_noise.SteadyNoise" in lines["steady"]["command"]

@@ -4,14 +4,18 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
+from lpgnn.report.tables import Printed, read_printed
+from lpgnn.shown import TableSpec
 
 FAMILIES = ("control", "whole method", "feature mechanism", "label mechanism", "filter", "learner")
+BUDGETS = ("x_eps", "y_eps")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -22,7 +26,8 @@ class Entry:
     ``private_labels`` and ``exact_labels`` are settings for one kind of label budget only.  An
     entry for ``labels: private`` is not run where they are clean.  ``search`` maps settings to the
     values to try, over the protocol's; ``trials: 0`` takes the values as they are set.  ``module``
-    is the Python file beside the YAML that holds the method's own class.
+    is the Python file beside the YAML that holds the method's own class.  ``printed`` says where
+    the method's own paper prints numbers; see ``printed_numbers``.
     """
 
     name: str
@@ -37,6 +42,7 @@ class Entry:
     search: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     trials: int | None = None  # None: the protocol's
     module: str = ""
+    printed: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -48,9 +54,29 @@ class Entry:
         for name in ("settings", "private_labels", "exact_labels", "search"):
             if not isinstance(getattr(self, name), Mapping):
                 raise self._bad(name, getattr(self, name), "must map settings to values")
+        for source in self.printed:
+            if not isinstance(source, Mapping) or not {"file", *BUDGETS} <= source.keys():
+                raise self._bad("printed", source, "must have file, x_eps and y_eps")
         for setting, values in self.search.items():
             if not isinstance(values, list) or not values:
                 raise self._bad(f"search.{setting}", values, "must be a list of values")
+
+    @cached_property
+    def printed_numbers(self) -> dict[tuple[str, float, float], Printed]:
+        """What the method's paper prints, by graph, x_eps and y_eps.
+
+        A source is a CSV file of dataset, row, column, mean and ci, with the row or column that is
+        this method; x_eps and y_eps are numbers, or the axis (row or column) that holds them.
+        """
+        found: dict[tuple[str, float, float], Printed] = {}
+        for source in self.printed:
+            spec = TableSpec(self.name, "row", "column", "dataset", printed=str(source["file"]))
+            for (dataset, row, column), number in read_printed(spec).items():
+                at = {"row": row, "column": column}
+                if all(source.get(axis, key) == key for axis, key in at.items()):
+                    x_eps, y_eps = (at.get(str(source[key]), source[key]) for key in BUDGETS)
+                    found[dataset, float(x_eps), float(y_eps)] = number
+        return found
 
     def _bad(self, key: str, value: Any, allowed: str) -> InputError:
         return InputError(f"entry {self.name}: {key}", value, allowed)
@@ -78,7 +104,7 @@ def read_entry(path: Path) -> Entry:
         allowed = f"must have title and family, and may have {', '.join(known[2:])}"
         shown = ", ".join(map(str, content)) if isinstance(content, dict) else content
         raise InputError(f"entry {path.stem}", shown, allowed)
-    entry = Entry(path.stem, **content)
+    entry = _beside(path.parent, Entry(path.stem, **content))
     if entry.module:
         if not (path.parent / entry.module).is_file() or not entry.module.endswith(".py"):
             allowed = f"must be a Python file beside {path.name}"
@@ -101,14 +127,27 @@ def add_entry(path: Path, results_dir: Path) -> Entry:
     if (conf_dir() / "benchmark" / "entries" / path.name).is_file():
         raise InputError("entry", entry.name, "is the name of an entry of lpgnn: rename the file")
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (path.name, *([entry.module] if entry.module else [])):
-        if (path.parent / name).resolve() != (folder / name).resolve():
-            shutil.copyfile(path.parent / name, folder / name)
+    given = [source["file"] for source in entry.printed if isinstance(source["file"], Path)]
+    for source in (path, *([path.parent / entry.module] if entry.module else []), *given):
+        if source.resolve() != (folder / source.name).resolve():
+            shutil.copyfile(source, folder / source.name)
     return read_entry(folder / path.name)
 
 
 def added_folder(results_dir: Path) -> Path:
     return results_dir / "benchmark" / "entries"
+
+
+def _beside(folder: Path, entry: Entry) -> Entry:
+    """An entry whose files of printed numbers lie beside it, unless they are the paper's."""
+    found = []
+    for source in entry.printed:
+        path = folder / str(source["file"])
+        if not str(source["file"]).startswith("paper/") and not path.is_file():
+            allowed = f"must be paper/NAME or a CSV file beside {entry.name}.yaml"
+            raise InputError(f"entry {entry.name}: printed", source["file"], allowed)
+        found.append({**source, "file": path} if path.is_file() else source)
+    return replace(entry, printed=found)
 
 
 def _importable(folder: Path) -> None:

@@ -8,7 +8,15 @@ from statistics import fmean
 from typing import Any
 
 from lpgnn.benchmark.plan import Plan
-from lpgnn.benchmark.standings import LABELS_ONLY, Against, Standing, sentence, to_csv
+from lpgnn.benchmark.standings import (
+    LABELS_ONLY,
+    Against,
+    Overall,
+    Standing,
+    overall,
+    sentence,
+    to_csv,
+)
 from lpgnn.report.drawing import CONTROL_STYLES, STYLES, new_figure, our_style, save
 from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, symbol, value_text
@@ -24,6 +32,7 @@ def write_benchmark(found: Sequence[Standing], plan: Plan, results_dir: Path) ->
         here = [one for one in found if one.dataset == dataset]
         write_atomically(folder / f"{dataset}.md", _tables(dataset, here))
     write_atomically(folder / "cost.md", _costs(found))
+    write_atomically(folder / "ranks.md", _ranks(found))
     drawing = _pareto(found, datasets, folder)
     page = folder / "leaderboard.html"
     write_atomically(page, _page(found, datasets, plan, drawing))
@@ -48,7 +57,8 @@ def _tables(dataset: str, here: Sequence[Standing]) -> str:
     parts.append(
         "± is half a 95 % t interval over ten repeats. Behind it: the paired difference to blank "
         "reports through the same method / to labels only. Bold: above both controls after Holm's "
-        "correction over the entries of a setting.\n"
+        "correction over the entries of a setting. Printed: what the method's own paper says, "
+        "under its own protocol.\n"
     )
     return "\n".join(parts)
 
@@ -62,7 +72,8 @@ def _shown(one: Standing | None) -> Shown:
         return Shown("–")
     parts = [_gain(against) for against in (one.blank, one.labels_only)]
     behind = "" if one.entry.is_control else f" ({' / '.join(parts)})"
-    return Shown(f"{one.summary}{behind}", one.beats_both is True)
+    printed = "" if one.printed is None else f"printed: {one.printed}"
+    return Shown(f"{one.summary}{behind}", one.beats_both is True, printed)
 
 
 def _gain(against: Against | None) -> str:
@@ -79,6 +90,31 @@ def _costs(found: Sequence[Standing]) -> str:
         rows.append([own[0].entry.title, *(f"{fmean(c):.2f}" if c else "–" for c in cells)])
     grid = Grid.of_text(["Seconds of one core per run", *datasets], rows)
     return "# Cost\n\n" + grid.to_markdown() + "\nMeasured on a busy machine.\n"
+
+
+def _ranks(found: Sequence[Standing]) -> str:
+    """Entries over all settings: a graph with a feature and a label budget is one setting."""
+    rows = [
+        [one.entry.title, str(one.settings), f"{one.place:.0f}", *map(str, _counts(one))]
+        for one in overall(found)
+    ]
+    grid = Grid.of_text([*RANKS.values()], rows)
+    return (
+        "# Ranks\n\n" + grid.to_markdown() + "\nPlace: the share of the other entries of a setting "
+        "that it is above, in percent, on average; 100 is first everywhere. Above: after Holm's "
+        "correction over the entries of a setting. Entries for private labels have half of the "
+        "settings.\n"
+    )
+
+
+RANKS = {
+    **{"entry": "Entry", "settings": "Settings", "place": "Place", "firsts": "First"},
+    **{"blank": "Above blank", "labels": "Above labels only", "both": "Above both"},
+}
+
+
+def _counts(one: Overall) -> tuple[int, int, int, int]:
+    return one.firsts, one.above_blank, one.above_labels_only, one.above_both
 
 
 def _pareto(found: Sequence[Standing], datasets: Sequence[str], folder: Path) -> bytes:
@@ -139,6 +175,11 @@ def _page(found: Sequence[Standing], datasets: Sequence[str], plan: Plan, drawin
         datasets=[(name, sentence(name, found)) for name in datasets],
         x_budgets=[canonical(x) for x in plan.protocol.x_eps],
         y_budgets=[(canonical(y), value_text(canonical(y))) for y in plan.protocol.y_eps],
+        rank_headings=list(RANKS.values()),
+        ranks=[
+            (one.entry.title, one.settings, f"{one.place:.0f}", *_counts(one))
+            for one in overall(found)
+        ],
         families=list(dict.fromkeys(one.entry.family for one in found)),
         protocol=plan.protocol,
         symbols={key: symbol(key) for key in ("x_eps", "y_eps")},
@@ -166,6 +207,7 @@ def _row(one: Standing) -> dict[str, Any]:
         "mean": round(one.summary.mean, 2),
         "ci": None if one.summary.ci is None else round(one.summary.ci, 2),
         "count": one.summary.count,
+        "printed": None if one.printed is None else str(one.printed),
         "blank": against(one.blank),
         "labels": against(one.labels_only),
         "beats": one.beats_both,

@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -13,6 +14,7 @@ from lpgnn.composition import Experiment
 from lpgnn.report.evidence import Cell, Results, Source, cell_of
 from lpgnn.report.notation import canonical
 from lpgnn.report.paired import Difference, holm
+from lpgnn.report.tables import Printed
 from lpgnn.rows import Summary, summarise
 
 LABELS_ONLY = "labels_only"
@@ -45,6 +47,7 @@ class Standing:
     cell: Cell
     summary: Summary
     values: Values  # what the search chose
+    printed: Printed | None = None  # by the method's own paper, under its own protocol
     blank: Against | None = None
     labels_only: Against | None = None
     rank: int | None = None  # among entries that are no controls
@@ -116,12 +119,14 @@ def _standing(
 ) -> Standing | None:
     name, dataset, y_eps = setting
     metric = plan.protocol.metrics[dataset]
+    printed = plan.entries[name].printed_numbers if metric == "acc" else {}
     measured = list(cell.values(rule, metric).values())
     if not measured:
         return None
     return Standing(
         *(plan.entries[name], dataset, metric, float(cell.point.settings.x_eps), y_eps),
         *(cell, summarise(measured, "t"), values),
+        printed=printed.get((dataset, float(cell.point.settings.x_eps), y_eps)),
     )
 
 
@@ -159,7 +164,15 @@ def _against(
 
 COLUMNS = (
     *("dataset", "metric", "y_eps", "x_eps", "total_eps", "rank", "entry", "family", "mean", "ci"),
-    *("count", "blank_difference", "blank_low", "blank_high", "blank_holm_p"),
+    *(
+        "count",
+        "printed_mean",
+        "printed_ci",
+        "blank_difference",
+        "blank_low",
+        "blank_high",
+        "blank_holm_p",
+    ),
     *("labels_only_difference", "labels_only_low", "labels_only_high", "labels_only_holm_p"),
     *("beats_both", "seconds", "trials_chose", "id", "command"),
 )
@@ -183,6 +196,8 @@ def to_csv(found: Sequence[Standing]) -> str:
             "mean": f"{one.summary.mean:.4f}",
             "ci": "" if one.summary.ci is None else f"{one.summary.ci:.4f}",
             "count": one.summary.count,
+            "printed_mean": "" if one.printed is None else one.printed.mean,
+            "printed_ci": "" if one.printed is None else one.printed.ci,
             "beats_both": {None: "", True: "true", False: "false"}[one.beats_both],
             "seconds": f"{one.seconds:.2f}",
             "trials_chose": " ".join(f"{k}={canonical(v)}" for k, v in one.values.items()),
@@ -197,6 +212,48 @@ def to_csv(found: Sequence[Standing]) -> str:
                 line |= {f"{name}_holm_p": f"{against.holm_p:.4g}"}
         writer.writerow(line)
     return text.getvalue()
+
+
+@dataclass(frozen=True)
+class Overall:
+    """An entry over all settings that it has numbers in, against the others of each setting."""
+
+    entry: Entry
+    settings: int
+    place: float  # mean share of the others that it is above, in percent: 100 = always first
+    firsts: int
+    above_blank: int
+    above_labels_only: int
+    above_both: int
+
+
+def overall(found: Sequence[Standing]) -> list[Overall]:
+    """Every entry that is no control, best mean place first."""
+    ranked = [one for one in found if one.rank is not None]
+    sizes = Counter((one.dataset, one.x_eps, one.y_eps) for one in ranked)
+    entries: dict[str, list[Standing]] = {}
+    for one in ranked:
+        entries.setdefault(one.entry.name, []).append(one)
+
+    def place(one: Standing) -> float:
+        others = sizes[one.dataset, one.x_eps, one.y_eps] - 1
+        return 100.0 if others == 0 else 100.0 * (others + 1 - (one.rank or 0)) / others
+
+    def count(own: Sequence[Standing], *controls: str) -> int:
+        verdicts = ([getattr(one, control) for control in controls] for one in own)
+        return sum(all(v is not None and v.verdict == "above" for v in each) for each in verdicts)
+
+    summed = [
+        Overall(
+            own[0].entry,
+            len(own),
+            fmean(map(place, own)),
+            sum(one.rank == 1 for one in own),
+            *(count(own, "blank"), count(own, "labels_only"), count(own, "blank", "labels_only")),
+        )
+        for own in entries.values()
+    ]
+    return sorted(summed, key=lambda one: -one.place)
 
 
 def sentence(dataset: str, found: Sequence[Standing]) -> str:

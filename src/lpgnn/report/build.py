@@ -4,6 +4,7 @@ from pathlib import Path
 
 from lpgnn.report.evidence import Results, Source
 from lpgnn.report.figures import draw_figure
+from lpgnn.report.maps import draw_map
 from lpgnn.report.page import Built, render
 from lpgnn.report.tables import Printed, Table, build_table
 from lpgnn.rows import write_atomically
@@ -31,12 +32,16 @@ def build(name: str, source: Source) -> Built:
     tables, figures = tables_of(results), {}
     for table in tables.values():
         table.write(source.results_dir / "tables")
+    folder = source.results_dir / "figures"
     for figure, options in results.experiment.figures.items():
-        printed: dict[str, Printed] = {}
-        for other in (name, *as_keys(parse_figure(figure, options)[0].printed)):
-            printed |= printed_values(source.results(other))
-        folder = source.results_dir / "figures"
-        drawn = draw_figure(figure, options, results, printed, folder)
+        spec = parse_figure(figure, options)[0]
+        if spec.map:
+            drawn = draw_map(figure, tables[spec.map], folder)
+        else:
+            printed: dict[str, Printed] = {}
+            for other in (name, *as_keys(spec.printed)):
+                printed |= printed_values(source.results(other))
+            drawn = draw_figure(figure, options, results, printed, folder)
         if drawn is not None:
             figures[figure] = drawn
     return Built(results, tables, figures)
