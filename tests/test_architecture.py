@@ -16,9 +16,9 @@ FOUNDATIONS = (
     *("kernels", "client"),
 )
 STATIONS = (
-    *("data", "privacy", "propagation", "models", "learners", "rows", "loggers", "hyperparameters"),
-    *("config", "shown", "composition", "finished", "provenance", "engine", "describe", "sweeps"),
-    *("report", "paper"),
+    *("data", "privacy", "propagation", "models", "learners", "ablations", "rows", "loggers"),
+    *("hyperparameters", "config", "shown", "composition", "finished", "provenance", "engine"),
+    *("describe", "sweeps", "report", "paper"),
 )
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (

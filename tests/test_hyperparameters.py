@@ -282,6 +282,7 @@ BROKEN_FILES: dict[str, Any] = {
         good_table(), [INF, 0, 0], "training", "raw", "finite", "finite", "cora"
     ),
     "negative step": with_value(good_table(), [-2, 2], "steps", "cora", 1, 1),
+    "seed is text": {**good_table(), "reported_seed": "seven"},
     "dropout of 1": with_value(
         good_table(), [0.1, 0, 1.0], "training", "raw", "finite", "finite", "cora"
     ),

@@ -10,16 +10,16 @@ import torch
 from lpgnn.config import Settings
 from lpgnn.data import BlockModel, Graph, random_split
 from lpgnn.errors import InputError
-from lpgnn.hyperparameters import TUNED_FILE, load_table
+from lpgnn.hyperparameters import TUNED_FILE, TUNING_SEED, load_table
 from lpgnn.learners import Drop
 from lpgnn.propagation import KProp
 from lpgnn.randomness import derive_generator
-from lpgnn.rows import RowStore
+from lpgnn.rows import Row, RowStore
+from lpgnn.run import main as run
 from lpgnn.tune import (
     GRID,
     QUICK_GRID,
     QUICK_REPEATS,
-    TUNING_SEED,
     Candidate,
     Search,
     main,
@@ -29,16 +29,18 @@ from lpgnn.tune import (
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parents[1]
+
 NARROW = (
     *("learning_rate=0.01,0.001", "weight_decay=0.001", "dropout=0,0.5", "filter.steps=0,2"),
     *("learner.steps=0,2", "x_eps=1,inf", "y_eps=1", "max_epochs=8", "repeats=2"),
 )
 
 
-def two_sided(data_dir: Path, flip: bool) -> Graph:
-    """A small graph; with ``flip`` every test node of the collection has another label."""
+def two_sided(data_dir: Path, flip: bool, seed: int = TUNING_SEED) -> Graph:
+    """A small graph; with ``flip`` every test node of a seed's collection has another label."""
     graph = BlockModel(num_nodes=240, num_classes=3, num_features=60).generate()
-    split = random_split(graph.num_nodes, generator=derive_generator(TUNING_SEED, 0, "split"))
+    split = random_split(graph.num_nodes, generator=derive_generator(seed, 0, "split"))
     flipped = torch.where(split.test, (graph.labels + 1) % 3, graph.labels)
     return dataclasses.replace(graph, labels=flipped) if flip else graph
 
@@ -156,11 +158,84 @@ def test_test_labels_have_no_say(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert (tmp_path / "true" / TUNED_FILE).read_text() == tables[1]
 
 
-def _own_dataset(flip: str) -> list[str]:
+def _own_dataset(flip: str, seed: int = TUNING_SEED) -> list[str]:
     return [
         *("dataset=custom", "dataset._target_=test_tune.two_sided"),
-        *("+dataset.name=two_sided", f"+dataset.flip={flip}"),
+        *("+dataset.name=two_sided", f"+dataset.flip={flip}", f"+dataset.seed={seed}"),
     ]
+
+
+# Two candidates for the rates and two for the steps, at one pair of budgets.
+FEW = (
+    *("learning_rate=0.01", "weight_decay=0.001", "dropout=0,0.5", "filter.steps=2"),
+    *("learner.steps=0,2", "x_eps=1", "y_eps=1", "max_epochs=8"),
+)
+
+
+def losses(rows: list[Row]) -> list[str]:
+    """By size: the order of rows is that of identities, which the flip is part of."""
+    return sorted(row["paper/val/loss"] for row in rows)
+
+
+def test_a_reported_collection_is_tuned_and_trained_without_its_test_labels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The labels of the test nodes of what is reported reach the evaluator and nothing else."""
+    tables, trained, reported = [], [], []
+    for flip in ("false", "true"):
+        folder, graph = tmp_path / flip, _own_dataset(flip, seed=3)
+        words = [*graph, *FEW, "repeats=2", "seed=3", f"results_dir={folder}", "--workers", "0"]
+        assert main([*words, "--reported"]) == 0
+        assert "hparams=tuned seed=3 repeats=1" in capsys.readouterr().out
+        tables.append((folder / TUNED_FILE).read_text())
+        rows = RowStore(folder / "tuning").read("two_sided")
+        assert {(row["split"], row["seed"]) for row in rows} == {("collection", "3")}
+        trained.append(losses(rows))
+        words = ["x_eps=1", "y_eps=1", "max_epochs=8", "hparams=tuned", "seed=3", "repeats=1"]
+        assert run([*graph, *words, f"results_dir={folder}", "--workers", "0"]) == 0
+        reported += RowStore(folder).read("two_sided")
+    assert tables[0] == tables[1]
+    assert trained[0] == trained[1]
+    assert reported[0]["paper/val/loss"] == reported[1]["paper/val/loss"]
+    assert reported[0]["paper/test/acc"] != reported[1]["paper/test/acc"]
+    # The table was found for this collection, and does for no other.
+    capsys.readouterr()
+    for other in (["seed=3"], ["seed=4", "repeats=1"]):
+        words = [*_own_dataset("true", seed=3), "hparams=tuned", f"results_dir={folder}"]
+        assert run([*words, *other]) == 2
+        error = capsys.readouterr().err
+        assert "was tuned for one collection: needs seed=3, and repeats=1 or split=coll" in error
+    mixed = [*_own_dataset("true"), *FEW, "repeats=1", f"results_dir={folder}"]
+    assert main(mixed) == 2
+    assert "for the collection of seed 3 alone: give another --table" in capsys.readouterr().err
+    (folder / TUNED_FILE).write_text("- no table\n")
+    assert main(mixed) == 2
+    assert "must be a table like conf/hyperparameters/paper.yaml" in capsys.readouterr().err
+
+
+def test_a_search_of_its_own_sees_reports_of_nodes_that_are_tested_elsewhere(
+    tmp_path: Path,
+) -> None:
+    """What does not hold without --reported, as the documentation says: splits differ."""
+    found = []
+    for flip in ("false", "true"):
+        folder = tmp_path / flip
+        words = [*_own_dataset(flip, seed=0), *FEW, "repeats=1", f"results_dir={folder}"]
+        assert main([*words, "--workers", "0"]) == 0
+        found.append(losses(RowStore(folder / "tuning").read("two_sided")))
+    assert found[0] != found[1]
+
+
+def test_no_label_of_a_reported_private_graph_is_in_the_tables_that_come_with_lpgnn() -> None:
+    """The search for them was made on LastFM's graph and labels, on a seed that none reports."""
+    for name in ("conditioned", "residual"):
+        table = load_table(name)
+        assert list(table.steps) == ["lastfm"]
+        rates = table.training["raw"]["finite"].values()
+        assert [list(by_graph) for by_graph in rates] == [["lastfm"]] * len(rates)
+    tried = RowStore(ROOT / "results" / "tuning").read("lastfm")
+    assert {(row["split"], row["seed"]) for row in tried} == {("collection", str(TUNING_SEED))}
+    assert {row["feature"] for row in tried} == {"blank"}
 
 
 def test_graphs_share_a_table(tmp_path: Path) -> None:
@@ -198,6 +273,8 @@ def test_a_learner_without_steps_has_none_in_its_table(tmp_path: Path) -> None:
         (["learner=residual", "learner.steps=0,2"], "learner.steps=0,2: residual has no such"),
         (["nothing=1"], "nothing=1: unknown setting"),
         (["+quick=7"], "quick=7: must be true or false"),
+        (["+reported=7"], "reported=7: must be true or false"),
+        (["seed=0"], "seed=0: must be at least 1000, as smaller seeds are reported, or needs"),
         (["--workers", "-1"], "workers=-1: must be a whole number >= 1"),
     ],
     ids=lambda value: str(value),

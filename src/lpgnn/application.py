@@ -20,7 +20,7 @@ from lpgnn.hyperparameters import conf_dir
 from lpgnn.rows import holds_records
 
 # Flags of our own, and the settings that they stand for, as -m stands for hydra.mode=MULTIRUN.
-_FLAGS = {"--dry-run": "dry_run=true", "--quick": "+quick=true"}
+_FLAGS = {"--dry-run": "dry_run=true", "--quick": "+quick=true", "--reported": "+reported=true"}
 _FLAGS_WITH_VALUE = {"--workers": "workers", "--table": "+table", "--entries": "+entries"}
 _MULTIRUN = ("-m", "--multirun")
 # Hydra's other commands: nothing is run.
@@ -210,7 +210,7 @@ def _explained(
     error: Exception, words: Sequence[str], folders: Sequence[Path], many: bool
 ) -> InputError:
     """Bad input in our words, which name the setting; else in Hydra's."""
-    hidden = ("-", "+table=", "+quick=", "+entries=")
+    hidden = ("-", "+table=", "+quick=", "+reported=", "+entries=")
     given = [word for word, before in zip(words, ("", *words), strict=False) if not _takes(before)]
     overrides = [w for w in given if not w.startswith(hidden) and not _is_hydras(w)]
     try:

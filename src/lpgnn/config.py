@@ -360,6 +360,8 @@ class _Table:
     def tuned(self, name: str, setting: str) -> Any:
         """A value of the table, which is read only if something is open."""
         table = load_table(self.hparams, self.settings.results_path)
+        own = self.settings
+        table.check_collection(own.split, own.seed, own.repeats)
         if setting in self.dataset.suggests and self.dataset.tuned_as not in table.steps:
             return self.dataset.suggests[setting]
         if self._tuned is None:

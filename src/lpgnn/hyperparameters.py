@@ -11,6 +11,8 @@ from lpgnn.errors import InputError
 
 # Where lpgnn.tune leaves its table in a results folder, and hparams=tuned looks for it.
 TUNED_FILE = Path("tuning") / "tuned.yaml"
+# The lowest seed of a collection to tune on: reported results have smaller ones, from 0 on.
+TUNING_SEED = 1000
 
 
 def conf_dir() -> Path:
@@ -34,6 +36,7 @@ class HyperparameterTable:
     training: dict[str, Any]  # feature -> x budget -> y budget -> graph -> [lr, wd, dropout]
     steps: dict[str, Any]  # graph -> x_eps -> y_eps -> [x_steps, y_steps]
     search: dict[str, Any] = field(default_factory=dict)  # graph -> [x_steps, y_steps] of stage one
+    reported_seed: int | None = None  # found on the collection of this seed, and for it alone
 
     def look_up(
         self, graph: str | None, feature: str, x_eps: float, y_eps: float, average_degree: float
@@ -63,6 +66,16 @@ class HyperparameterTable:
             "y_steps": int(y_steps),
         }
         return TunedValues(graph, values)
+
+    def check_collection(self, split: str, seed: int, repeats: int) -> None:
+        """Refuse a run on other collections than the one that a table was found on and for.
+
+        Test nodes of other splits have lent the search their labels.
+        """
+        is_own = seed == self.reported_seed and (repeats == 1 or split == "collection")
+        if self.reported_seed is not None and not is_own:
+            asked = f"seed={self.reported_seed}, and repeats=1 or split=collection"
+            raise InputError("hparams", self.name, f"was tuned for one collection: needs {asked}")
 
     def search_steps(self, graph: str | None, average_degree: float) -> dict[str, int]:
         """The steps at which a search for the other values is made (paper, "Experiment setup")."""
@@ -142,7 +155,9 @@ def _read_table(name: str, path: Path, changed: int) -> HyperparameterTable:
     try:
         content = yaml.safe_load(path.read_text())
         table = HyperparameterTable(
-            name, content["training"], content["steps"], content.get("search_steps") or {}
+            *(name, content["training"], content["steps"]),
+            content.get("search_steps") or {},
+            content.get("reported_seed"),
         )
         _check(table)
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -154,6 +169,8 @@ def _read_table(name: str, path: Path, changed: int) -> HyperparameterTable:
 
 def _check(table: HyperparameterTable) -> None:
     """Check every entry on reading, so that a wrong one shows before a run needs it."""
+    if table.reported_seed is not None and not isinstance(table.reported_seed, int):
+        raise ValueError(f"reported_seed {table.reported_seed!r} is no whole number")
     for by_x in table.training.values():
         for by_y in by_x.values():
             for entries in by_y.values():

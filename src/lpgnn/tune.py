@@ -6,8 +6,13 @@ pair of budgets.  Candidates are compared by nothing but the validation loss aga
 (paper, "Learning with private labels"): no clean label plays a part.
 
 A server has one collection to tune on.  So all candidates learn from the same split and the same
-reports, drawn from a seed that no result is reported for, and repeats differ only in their initial
-weights and dropout.  The labels of that split's test nodes are not even collected.
+reports, and repeats differ only in their initial weights and dropout.  The labels of that split's
+test nodes are not even collected.
+
+By default the collection is one of its own, on a seed that no result is reported for.  Its split is
+another than those of the reported repeats, so most of their test nodes are labelled nodes here: the
+search sees their labels as the label mechanism reports them.  ``--reported`` leaves no such way: it
+searches on the collection that is reported, repeat 0 of its seed, and the table serves no other.
 """
 
 import dataclasses
@@ -22,7 +27,7 @@ from lpgnn.application import run_application
 from lpgnn.composition import Point, expand
 from lpgnn.config import Settings, facts_of
 from lpgnn.errors import InputError, exit_code
-from lpgnn.hyperparameters import TUNED_FILE, load_table
+from lpgnn.hyperparameters import TUNED_FILE, TUNING_SEED, load_table
 from lpgnn.rows import Requirements, Row, RowStore, write_atomically
 from lpgnn.sweeps import (
     CostModel,
@@ -30,9 +35,6 @@ from lpgnn.sweeps import (
     plan_tasks,
     run_tasks,
 )
-
-# The seed of the collection: reported results have small seeds, from 0 on.
-TUNING_SEED = 1000
 
 X_BUDGETS = (0.01, 0.1, 1.0, 2.0, 3.0, math.inf)
 Y_BUDGETS = (0.5, 1.0, 2.0, 3.0, math.inf)
@@ -188,12 +190,18 @@ def write_table(
     feature: str,
     training: Mapping[Pair, Candidate],
     steps: Mapping[Pair, Candidate],
+    reported_seed: int | None = None,
 ) -> None:
-    """Put a graph's values into a table that ``hparams=`` reads, beside those of other graphs."""
+    """Put a graph's values into a table that ``hparams=`` reads, beside those of other graphs.
+
+    reported_seed: they were found on the collection of this seed, and are for it alone
+    """
     import yaml
 
-    table: dict[str, Any] = yaml.safe_load(path.read_text()) if path.is_file() else {}
+    table = _table_to_extend(path, reported_seed)
     table["source"] = "lpgnn.tune, by private validation loss on one collection"
+    if reported_seed is not None:
+        table["reported_seed"] = reported_seed
     by_x = table.setdefault("training", {}).setdefault(feature, {})
     for (x, y), best in training.items():
         by_y = by_x.setdefault("inf" if math.isinf(x) else "finite", {})
@@ -204,6 +212,20 @@ def write_table(
         pair = [best.values.get(setting, 0) for setting in _STEPS.values()]
         by_budget.setdefault(str(x), {})[str(y)] = pair
     write_atomically(path, yaml.safe_dump(table, sort_keys=True, default_flow_style=None))
+
+
+def _table_to_extend(path: Path, reported_seed: int | None) -> dict[str, Any]:
+    """What a table has so far; values that serve one collection and others do not mix."""
+    import yaml
+
+    if not path.is_file():
+        return {}
+    known = load_table(str(path.resolve())).reported_seed
+    if known != reported_seed:
+        served = "any run" if known is None else f"the collection of seed {known} alone"
+        raise InputError("table", path, f"its values are for {served}: give another --table")
+    table: dict[str, Any] = yaml.safe_load(path.read_text())
+    return table
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -220,41 +242,51 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     if launch is not None:
         allowed = "must be basic: a search runs on this machine"
         raise InputError("hydra/launcher", config.hydra.runtime.choices["hydra/launcher"], allowed)
-    overrides = [text for text in arguments if not text.startswith(("+table=", "+quick="))]
+    own = ("+table=", "+quick=", "+reported=")
+    overrides = [text for text in arguments if not text.startswith(own)]
     table = Path(config.table).expanduser() if "table" in config else None
-    quick = config.get("quick", False)
-    if not isinstance(quick, bool):
-        raise InputError("quick", quick, "must be true or false")
-    tune(overrides, quick=quick, table=table, hydra_overrides=config.hydra.overrides.hydra)
+    flags = {name: config.get(name, False) for name in ("quick", "reported")}
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise InputError(name, value, "must be true or false")
+    tune(
+        overrides,
+        quick=flags["quick"],
+        reported=flags["reported"],
+        table=table,
+        hydra_overrides=config.hydra.overrides.hydra,
+    )
 
 
 def tune(
     overrides: Sequence[str],
     *,
     quick: bool = False,
+    reported: bool = False,
     table: Path | None = None,
     hydra_overrides: Sequence[str] = (),
 ) -> Path:
     """Search on one graph; returns the path of the table.
 
     quick: one pair of budgets, fewer values and repeats
+    reported: on the collection that is reported, that of the seed's repeat 0
     """
     given = {text.split("=", 1)[0].lstrip("+") for text in overrides}
     searched = {*GRID, "x_eps", "y_eps"}
-    repeats = QUICK_REPEATS if quick else REPEATS
+    defaults = {"repeats": QUICK_REPEATS if quick else REPEATS, "split": "collection"}
+    defaults |= {} if reported else {"seed": TUNING_SEED}
     # What is searched is taken out of the settings, so that it stays open there.
     fixed = [text for text in overrides if text.split("=", 1)[0].lstrip("+") not in searched]
-    fixed += [
-        f"{name}={value}"
-        for name, value in (("repeats", repeats), ("seed", TUNING_SEED), ("split", "collection"))
-        if name not in given
-    ]
+    fixed += [f"{name}={value}" for name, value in defaults.items() if name not in given]
     points = expand(fixed, multirun=True, hydra_overrides=hydra_overrides)
     if len(points) > 1:
         raise InputError("overrides", " ".join(fixed), "must be one graph and one method at a time")
     base = points[0].settings
     if base.split != "collection":
         raise InputError("split", base.split, "must be collection: a server tunes on one")
+    if base.seed < TUNING_SEED and not reported:
+        allowed = f"must be at least {TUNING_SEED}, as smaller seeds are reported, or needs"
+        raise InputError("seed", base.seed, f"{allowed} --reported, for that collection alone")
     learner: Any = base.component("learner")
     if not learner.uses_network:
         raise InputError("learner", learner.name, "has nothing to tune: it trains no network")
@@ -275,6 +307,9 @@ def tune(
         tuple(float(y) for y in values("y_eps", (base.y_eps,) if quick else Y_BUDGETS)),
     )
     _check_steps(search, narrowed, given)
+    path = table or base.results_path / TUNED_FILE
+    reported_seed = base.seed if reported else None
+    _table_to_extend(path, reported_seed)  # a table of another kind shows before the search
     folder = base.results_path / "tuning"
     store = RowStore(folder)
     store.check_writable()
@@ -284,17 +319,18 @@ def tune(
     )
     training = choose(search.stage_one(), execution, store)
     steps = choose(search.stage_two(training), execution, store)
-    path = table or base.results_path / TUNED_FILE
     dataset: Any = base.component("dataset")
     graph = dataset.tuned_as or dataset.name
     feature: Any = base.component("feature")
     # Blank reports are trained as raw ones are.
     kind = "raw" if feature.spends_budget else feature.name
-    write_table(path, graph, kind, training, steps)
+    write_table(path, graph, kind, training, steps, reported_seed)
     for (x, y), best in (*training.items(), *steps.items()):
         shown = " ".join(f"{name}={value:g}" for name, value in best.values.items())
         print(f"x_eps={x:g} y_eps={y:g}: {shown}")
-    print(f"table: {path} (use it with hparams={'tuned' if table is None else path})")
+    run = f"hparams={'tuned' if table is None else path}"
+    run += f" seed={base.seed} repeats=1" if reported else ""
+    print(f"table: {path} (use it with {run})")
     return path
 
 

@@ -11,16 +11,21 @@ from pathlib import Path
 import pytest
 
 from lpgnn.bench.scale import GROWTH_GOAL, growth, read_rows
-from lpgnn.paper import wording
-from lpgnn.paper.claims import Claims
-from lpgnn.paper.comparison import compare
+from lpgnn.composition import experiment_names
+from lpgnn.paper import paper_page, wording
+from lpgnn.paper.claims import EARLY, Claims, Kept
+from lpgnn.paper.comparison import compare, write_comparison
+from lpgnn.paper.curves import CONVEXITY
 from lpgnn.paper.documents import DOCUMENTS, marks, write_documents
 from lpgnn.paper.findings import PAPER_EXPERIMENTS, PAPER_TABLES, Findings
-from lpgnn.paper.notes import IndependentCheck, Rounding, fill, write_notes
+from lpgnn.paper.notes import IndependentCheck, Rounding, TuningRows, fill, write_notes
 from lpgnn.paper.splits import best_splits
+from lpgnn.paper.statistics import write_statistics
 from lpgnn.paper.wording import Contest, Count, Family, claim, points, span, verdict
 from lpgnn.report import Cell, Source
-from lpgnn.report.information import read_information
+from lpgnn.report.build import tables_of
+from lpgnn.report.information import FIGURE, read_information
+from lpgnn.report.page import Built
 from lpgnn.report.paired import Difference
 from lpgnn.rows import Summary
 
@@ -46,6 +51,7 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Claims:
     """The committed rows and measurements, in a checkout of their own."""
     top = tmp_path_factory.mktemp("checkout")
     shutil.copytree(ROOT / "results" / "rows", top / "results" / "rows")
+    shutil.copytree(ROOT / "results" / "tuning" / "rows", top / "results" / "tuning" / "rows")
     for path in (ROOT / "results").glob("*.csv"):
         shutil.copy(path, top / "results")
     for name in DOCUMENTS:
@@ -120,6 +126,38 @@ def test_documents_and_notes_are_what_the_committed_rows_say(committed: Claims) 
     for name in (*DOCUMENTS, "results/NOTES.md"):
         made = (committed.source.results_dir.parent / name).read_bytes()
         assert made == (ROOT / name).read_bytes(), f"{name}: run python -m lpgnn.report"
+
+
+def test_tables_and_the_page_are_what_the_committed_rows_say(
+    committed: Claims, tmp_path: Path
+) -> None:
+    """Figures are taken as they are committed: drawing them takes longer than all else."""
+    source, pictures, built = committed.source, ROOT / "results" / "figures", []
+    for name in experiment_names():
+        results = source.results(name)
+        if results.has_rows:
+            found = tables_of(results)
+            for table in found.values():
+                table.write(tmp_path)
+            shown = [
+                figure
+                for figure in results.experiment.figures
+                if (pictures / f"{figure}.svg").is_file()
+            ]
+            svg = {figure: (pictures / f"{figure}.svg").read_bytes() for figure in shown}
+            built.append(Built(results, found, svg))
+    write_statistics(tmp_path)
+    kept = ROOT / "results" / "tables"
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in kept.iterdir()}
+    for path in tmp_path.iterdir():
+        assert path.read_bytes() == (kept / path.name).read_bytes(), f"tables/{path.name}"
+    write_comparison(committed.judged, source.selection, tmp_path, stricter=committed.stricter)
+    for name in ("comparison.csv", "comparison.md"):
+        assert (tmp_path / name).read_bytes() == (ROOT / "results" / name).read_bytes(), name
+    drawn = {name: (pictures / f"{name}.svg").read_bytes() for name in (CONVEXITY, FIGURE)}
+    page = (ROOT / "results" / "report.html").read_text(encoding="utf-8")
+    # Not by ==: a million characters are not worth an explanation of how they differ.
+    assert hash(paper_page(built, committed, drawn)) == hash(page), "run python -m lpgnn.report"
 
 
 # Points that are added to all repeats of a place.
@@ -277,6 +315,52 @@ def test_conditioned_reports_are_compared_and_missing_rows_are_named(base: Claim
     assert "Cora at ε_y=1 –;" in text
 
 
+def test_epochs_that_are_kept_early_are_told(committed: Claims) -> None:
+    cell = cell_at(committed, "conditioned_denoising", "cora", "1", "drop")
+    rows = [
+        {"status": "ok", "released/epoch": epoch, "paper/epoch": "9", "paper/qualified": kept}
+        for epoch, kept in (("1", "true"), ("2", "false"), ("2", "false"))
+    ]
+    found = Kept.of(replace(cell, rows=rows), "released", None)
+    assert (str(found), found.last, str(found.within)) == ("1 to 2", 2, "1 of 3")
+    assert str(Kept.of(replace(cell, rows=rows), "paper", None)) == "9"
+    # As committed: the sentence stands, with the epochs of the rows.
+    kept = committed.kept("conditioned_denoising", "cora", "1", "drop")
+    assert kept is not None
+    assert kept.epochs == tuple(int(row["released/epoch"]) for row in cell.rows)
+    notes = fill("notes.md.j2", committed)
+    assert (f"it keeps epoch {kept}, in the paper's protocol" in notes) == (kept.last <= EARLY)
+    assert (f"kept at epoch {kept}: hardly trained" in notes) == (kept.last <= EARLY)
+
+
+def test_a_refit_that_lowers_the_mean_is_named(committed: Claims) -> None:
+    values: dict[str, Sequence[float]] = {}
+    for graph, more in (("cora", 2.0), ("pubmed", 0.0), ("facebook", -3.0)):
+        for edition, by in (("train", 0.0), ("train+val", more)):
+            cell = cell_at(committed, "equal_labels", graph, f"MB, {edition}", "inf")
+            values[cell.identity] = [90.0 + by, 91.0 + by] * 5
+    claims = claims_of(changed(committed.source, values))
+    found = claims.validation_labels("MB", "inf")
+    assert {g: d and round(d.mean, 6) for g, d in found.items()} == {
+        "cora": 2.0,
+        "pubmed": 0.0,
+        "facebook": -3.0,
+    }
+    assert claims.refit_lowers("MB") == ["Facebook by 3.0"]
+    assert str(claims.validation_labels_help("MB", "inf")) == "1 of 3"
+    notes, controls = texts(claims)
+    assert "it surely lowers MB on Facebook by 3.0" in notes
+    assert "the refit lowers MB on Facebook by 3.0 points" in controls
+
+
+def test_searches_are_told_apart_by_their_seeds(committed: Claims) -> None:
+    tuning = TuningRows(committed.source.results_dir / "tuning")
+    assert [text.split(" (")[0] for text in tuning.collections(reported=False)] == ["LastFM"]
+    old = tuning.collections(reported=True)
+    assert {text.split(" (")[0] for text in old} == {"Cora", "Pubmed", "Facebook"}
+    assert all("(seed 0, split=random, " in text for text in old)
+
+
 def test_measurements_of_rounding_and_of_the_check_are_shown(tmp_path: Path) -> None:
     path = tmp_path / "rounding.csv"
     path.write_text(
@@ -285,6 +369,11 @@ def test_measurements_of_rounding_and_of_the_check_are_shown(tmp_path: Path) -> 
     )
     rounding = Rounding(path)
     assert rounding.largest("kprop") == 16.82
+    assert rounding.covered(["cora", "pubmed"]) == ["2 on Cora", "0 on Pubmed"]
+    assert rounding.untouched() == {}
+    with path.open("a") as file:
+        file.write("cora,conditioned,1,1,5,5,0.00,0.00\ncora,conditioned,2,1,5,4,0.02,0.10\n")
+    assert Rounding(path).untouched() == {"cora": ["1"]}
     assert [[one.text for one in row] for row in rounding.grid().blocks[0]] == [
         ["Cora", "paper's protocol", "∞", "3.1 (16.8)"],
         ["Cora", "conditioned", "∞", "0.0 (0.0)"],

@@ -20,16 +20,18 @@ SIZES = {
     "conditioned_denoising": 3 * 3 * (3 + 1 + 1),
     "learners": 3 * 3 * (1 + 4 + 1 + 1 + 1),
     "value_of_features": 3 * 2 * (9 * 3 + 2),
-    "equal_labels": 3 * 11,
-    "budget_split": 2 * 6 * (4 + 4) + 2 * (3 + 3 + 2) + 4 * 6,
+    "equal_labels": 3 * 16 + 8,
+    "budget_split": 2 * 6 * 4 + 2 * (3 + 3 + 2) + 4 * 6 * 4 + 4 * 6,
     "planted": 2 * (4 * 4 + 4 * 4 + 4 + 4 + 4),
     "features_that_pay": 7 * 4 * (5 * 7 + 1),
+    "lastfm_blank": 4 * 4 + 3 * 3,
+    "phase_diagram": 3 * 2 * (5 * 6 + 2 * 4 + 2 * 4 + 2 * 3),
 }
 
 
 def test_all_experiments_are_known() -> None:
     assert sorted(SIZES) == experiment_names()
-    others = {"budget_split", "planted", "features_that_pay"}
+    others = {"budget_split", "planted", "features_that_pay", "lastfm_blank", "phase_diagram"}
     assert set(SIZES) == {*PAPER_EXPERIMENTS, *BEYOND_EXPERIMENTS, *others}
 
 

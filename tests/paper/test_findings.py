@@ -56,6 +56,8 @@ def test_findings_are_counted(paper: Paper, tmp_path: Path) -> None:
         add(values, "conditioned_denoising", "cora", eps, "Residual")
     add([45.0, 41.0], "conditioned_denoising", "cora", "0.5", "Labels only")
     add([42.0, 43.0], "learners", "cora", "Residual on blank reports", "0.5")
+    lazy = "Labels only, learner.walk=lazy, learner.combine=stack"
+    add([46.0, 47.0], "learners", "cora", lazy, "0.5")
     # In the paper's protocol: one clear difference and one that is none.
     for eps, mine, empty in (("1", [84.0, 84.2], [80.0, 80.1]), ("2", [84.0, 83.0], [83.5] * 2)):
         add(mine, "mechanisms", "cora", "mb", eps)
@@ -66,10 +68,11 @@ def test_findings_are_counted(paper: Paper, tmp_path: Path) -> None:
     add([81.2] * 9, "features", "Blank, x_eps=0.1", "lastfm")  # unfinished
     findings = Findings(Paper(tmp_path).source)
     assert str(findings.blank_as_printed()) == "1 of 40 (38 missing)"
-    assert sum(one is True for one in findings.computed.verdicts) == 6 + 2 + 1 + 1 + 2 + 3
+    assert findings.distinct_blanks() == "2 of the 2 computed cells of blank reports are distinct."
+    assert sum(one is True for one in findings.computed.verdicts) == 6 + 2 + 1 + 2 + 2 + 3
     total = len(findings.computed.verdicts)
     computed, conditioned_text, protocol, residual = findings.sentences()
-    assert computed == f"15 of {total} numbers beyond the paper are computed."
+    assert computed == f"16 of {total} numbers beyond the paper are computed."
     assert "printed mean in 2 of 12 (9 missing) cells of its mechanisms table" in conditioned_text
     assert conditioned_text.endswith(
         "interval above 0 in 1 of 12 (9 missing) (1 after Holm's correction)."
@@ -80,7 +83,10 @@ def test_findings_are_counted(paper: Paper, tmp_path: Path) -> None:
     )
     # 69.3 exactly is not above 69.3.
     assert "printed Drop in 1 of 9 (7 missing) cells" in residual
-    assert "labels only in 1 of 9 (8 missing) (with a paired interval above 0 in 0 of 9" in residual
+    plain = "labels only (plain walk, one number of steps) in 1 of 9 (8 missing) (with a paired "
+    assert f"{plain}interval above 0 in 0 of 9" in residual
+    lazy = "lazy, stacked walk that it builds upon itself in 0 of 9 (8 missing) (with a paired "
+    assert f"{lazy}interval above 0 in 0 of 9 (8 missing)" in residual
     assert residual.endswith(
         "in 1 of 9 (8 missing) (with a paired interval above 0 in 1 of 9 (8 missing) "
         "(1 after Holm's correction))."

@@ -1,8 +1,9 @@
+import re
 from pathlib import Path
 
 import pytest
 
-from lpgnn.paper.splits import best_splits, splits_grid, splits_sentences
+from lpgnn.paper.splits import best_splits, splits_computed, splits_grid, splits_sentences
 from lpgnn.report import Source
 from paper.conftest import Paper
 from report.rows import add_rows
@@ -60,6 +61,15 @@ def test_they_are_counted_and_laid_out(source: Source) -> None:
         "|  | Dataset | total 1 | total 2 | total 3 | total 4 | total 6 | total 9 |"
     )
     assert "|  | Planted | 0: 51.0 | 0: 60.0 | – | **0.5: 56.0** | 0.75: 58.3 | – |" in lines
+
+
+def test_what_was_computed_is_told(source: Source) -> None:
+    text = splits_computed(source)
+    drop, residual = re.split(r"(?<=\)\.) ", text)
+    assert drop.startswith("Computed for the paper's protocol, shares at totals: Cora (nothing")
+    # At 3 there is not a single row, and at 9 no share for features.
+    assert "Planted (0/0.25/0.5/0.75 at 1, 2, 4, 6; nothing at 3; 0 at 9)" in drop
+    assert residual.startswith("Computed for the residual learner, shares at totals: Cora (noth")
 
 
 def test_without_rows_there_is_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lpgnn.report.paired import Difference, holm, paired, t_difference
+from lpgnn.report.paired import Difference, holm, paired, t_difference, welch_difference
 
 VALUES = [1.25, -0.5, 2.0, 0.75, 1.5, 0.25, 3.0, -0.25, 1.0, 0.5]
 
@@ -30,6 +30,18 @@ def test_one_pair_has_no_interval_and_equal_pairs_have_no_width() -> None:
     assert t_difference([0.5, 0.5]) == Difference(0.5, 0.5, 0.5, 2, 0.0)
     assert t_difference([0.0, 0.0]) == Difference(0.0, 0.0, 0.0, 2, 1.0)
     assert str(Difference(0.5, -0.25, 1.26, 9)) == "+0.5 [-0.2, +1.3]"
+
+
+def test_what_cannot_be_paired_has_welchs_interval() -> None:
+    ours, theirs = [90.1, 91.4, 88.7, 92.0], [92.5, 92.1, 92.8]
+    found = welch_difference(ours, theirs)
+    scipys = stats.ttest_ind(ours, theirs, equal_var=False)
+    low, high = scipys.confidence_interval(0.95)
+    assert found is not None
+    assert (found.low, found.high, found.p) == pytest.approx((low, high, scipys.pvalue))
+    assert found.mean == pytest.approx(np.mean(ours) - np.mean(theirs))
+    assert welch_difference([1.0, 1.0], [0.5, 0.5]) == Difference(0.5, 0.5, 0.5, 2, 0.0)
+    assert welch_difference([1.0], theirs) is None
 
 
 def test_repeats_are_paired_by_number() -> None:

@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,17 @@ def test_cells_with_rows_of_several_engines_are_named(tmp_path: Path) -> None:
     assert line.endswith(": rows of 2 engines (1 by 0123456789, 2 by an unrecorded one).")
     table.write(tmp_path)
     assert line in (tmp_path / "wide.md").read_text()
+
+
+def test_noise_that_was_drawn_in_floating_point_is_counted(tmp_path: Path) -> None:
+    """Rows of a Laplace or Gaussian mechanism without an engine are that old."""
+    for mechanism, engine in (("lp", ""), ("ag", "0123456789"), ("mb", "")):
+        settings = Settings(dataset="cora", mechanism=mechanism, x_eps=2.0, y_eps=math.inf)
+        add_rows(tmp_path, settings, [70.0, 71.0, 72.0], engine=engine)
+    source = Source(tmp_path, "paper")
+    (note,) = tables_of(source.results("mechanisms"))["mechanisms"].notes()
+    assert "floating point, before rows named their engine: 3 of 6 on cora. That of all" in note
+    RowStore(tmp_path).append(
+        "cora", [row | {"engine": "1"} for row in RowStore(tmp_path).read("cora")]
+    )
+    assert tables_of(Source(tmp_path, "paper").results("mechanisms"))["mechanisms"].notes() == []

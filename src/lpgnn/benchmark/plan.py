@@ -9,9 +9,10 @@ from typing import Any
 from lpgnn.benchmark.entries import Entry
 from lpgnn.benchmark.protocol import Protocol
 from lpgnn.composition import Point, expand_grid
+from lpgnn.hyperparameters import TUNING_SEED
 from lpgnn.rows import RowStore
 from lpgnn.rows.metrics import OTHER_METRICS
-from lpgnn.tune import TUNING_SEED, private_criterion
+from lpgnn.tune import private_criterion
 
 Values = Mapping[str, Any]  # setting -> value
 Member = dict[str, Any]  # of a grid: settings with their choices

@@ -7,7 +7,7 @@ LPGNN"), ``datasets`` ("Descriptive statistics of the used datasets"), and ``lea
 column of the third once more as a row; mean and half width of the 95 % interval in per cent.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lpgnn.paper.claims import Claims
 from lpgnn.paper.comparison import (
@@ -15,17 +15,23 @@ from lpgnn.paper.comparison import (
     compare,
     compared_grid,
     counts_text,
-    stricter_rules,
     verdict_counts,
     verdict_grid,
     write_comparison,
 )
-from lpgnn.paper.curves import write_convexity, write_curves
+from lpgnn.paper.curves import CONVEXITY, write_convexity, write_curves
 from lpgnn.paper.documents import write_documents
 from lpgnn.paper.findings import BEYOND, HOURS, PAPER_EXPERIMENTS, PAPER_TABLES, Findings
 from lpgnn.paper.information import WHY, why_blank
 from lpgnn.paper.notes import write_notes
-from lpgnn.paper.splits import NOTE, SPLIT, best_splits, splits_grid, splits_sentences
+from lpgnn.paper.splits import (
+    NOTE,
+    SPLIT,
+    best_splits,
+    splits_computed,
+    splits_grid,
+    splits_sentences,
+)
 from lpgnn.paper.statistics import statistics_grid, write_statistics
 from lpgnn.report.evidence import Source
 from lpgnn.report.information import (
@@ -46,23 +52,38 @@ def write_paper(built: Sequence[Built], source: Source) -> str:
     line.
     """
     folder, findings = source.results_dir, Findings(source)
-    tables = [findings.tables[name] for name in PAPER_TABLES]
-    judged = compare(tables)
-    write_comparison(judged, source.selection, folder)
+    judged = compare(findings.tables[name] for name in PAPER_TABLES)
+    claims = Claims(findings, judged)
+    write_comparison(judged, source.selection, folder, stricter=claims.stricter)
     write_curves(source)
     write_statistics(folder / "tables")
-    convexity = write_convexity(folder / "figures")
-    claims, information = Claims(findings, judged), read_information(folder)
-    splits = best_splits(source)
+    information, splits = read_information(folder), best_splits(source)
     write_notes(claims)
     write_documents(claims, information, splits)
-    page = render(
+    drawn = {
+        CONVEXITY: write_convexity(folder / "figures"),
+        FIGURE: draw_informative_bits(information, folder / "figures"),
+    }
+    write_atomically(folder / "report.html", paper_page(built, claims, drawn))
+    verdicts = counts_text((one.verdict for one in judged), zeros=True)
+    return f"{len(judged)} cells of the paper's tables (selection={source.selection}): {verdicts}"
+
+
+def paper_page(built: Sequence[Built], claims: Claims, drawn: Mapping[str, bytes | None]) -> str:
+    """The page of everything.
+
+    drawn: the SVG of the figures that belong to no experiment, by name
+    """
+    source, findings, judged = claims.source, claims.findings, claims.judged
+    information, splits = read_information(source.results_dir), best_splits(source)
+    tables = [findings.tables[name] for name in PAPER_TABLES]
+    return render(
         "paper/page.html.j2",
         built,
         source.selection,
         judged=judged,
         counts=verdict_counts(one.verdict for one in judged),
-        stricter=stricter_rules(judged),
+        stricter=claims.stricter,
         num_computed=sum(one.is_computed for one in judged),
         verdicts=verdict_grid(judged, source.selection),
         symbols_of_marks={verdict.mark: verdict.symbol for verdict in Verdict},
@@ -70,19 +91,19 @@ def write_paper(built: Sequence[Built], source: Source) -> str:
         compared=[(table, compared_grid(table, judged)) for table in tables],
         own=[one for one in built if one.name in PAPER_EXPERIMENTS],
         others=[one for one in built if one.name not in PAPER_EXPERIMENTS],
-        convexity=convexity,
+        convexity=drawn[CONVEXITY],
         beyond=BEYOND,
         sentences=findings.sentences(),
         multi_bit=findings.multi_bit() if findings.any_computed else None,
         pays=findings.pays() if findings.any_computed else None,
         why=(WHY, why_blank(information)),
-        informative=(FIGURE, CAPTION, draw_informative_bits(information, folder / "figures")),
+        informative=(FIGURE, CAPTION, drawn[FIGURE]),
         information=information_grid(information) if information else None,
-        split=(SPLIT, splits_sentences(splits), splits_grid(splits), NOTE),
+        split=(
+            *(SPLIT, [*splits_sentences(splits), splits_computed(source)]),
+            *(splits_grid(splits), NOTE),
+        ),
         hours=findings.hours(),
         hours_note=HOURS,
         lastfm_gaps=any(gap[1] == "lastfm" for one in built for gap in gaps(one.results)),
     )
-    write_atomically(folder / "report.html", page)
-    verdicts = counts_text((one.verdict for one in judged), zeros=True)
-    return f"{len(judged)} cells of the paper's tables (selection={source.selection}): {verdicts}"

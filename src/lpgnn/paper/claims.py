@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from lpgnn.hyperparameters import load_table
-from lpgnn.paper.comparison import Judged, Verdict
+from lpgnn.paper.comparison import Judged, Verdict, stricter_rules
 from lpgnn.paper.findings import Findings, family
 from lpgnn.paper.statistics import DATASETS, dataset
 from lpgnn.paper.wording import (
@@ -18,13 +18,15 @@ from lpgnn.paper.wording import (
     apart,
     gap,
     interval,
+    listed,
     mean,
     points,
     span,
 )
+from lpgnn.report.evidence import Cell
 from lpgnn.report.grid import Grid
 from lpgnn.report.notation import value_text
-from lpgnn.report.paired import holm
+from lpgnn.report.paired import Difference, holm, welch_difference
 from lpgnn.report.tables import Number
 
 MECHANISMS = ("1b", "lp", "ag", "mb")
@@ -90,6 +92,37 @@ class Curve:
         return [*place, self.best or MISSING, str(self.authors), points(self.gain), last]
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Which epochs a selection rule keeps of a computation, and how the noisy labels limit it."""
+
+    epochs: tuple[int, ...]  # one for each repeat
+    within: Count  # repeats with an epoch whose noisy accuracies keep within Acc*
+    summary: Mean
+
+    @classmethod
+    def of(cls, cell: Cell, rule: str, summary: Mean) -> "Kept":
+        rows = [row for row in cell.rows if row["status"] == "ok" and row.get(f"{rule}/epoch")]
+        # The paper's rule alone tells whether there was one: the program's always takes the first.
+        within = Count(tuple(row["paper/qualified"] == "true" for row in rows))
+        return cls(tuple(int(row[f"{rule}/epoch"]) for row in rows), within, summary)
+
+    @property
+    def last(self) -> int:
+        return max(self.epochs, default=0)
+
+    def __str__(self) -> str:
+        """The range of epochs: 1 to 2."""
+        if not self.epochs:
+            return MISSING
+        low, high = min(self.epochs), self.last
+        return str(low) if low == high else f"{low} to {high}"
+
+
+# A network that is kept this early has hardly been trained.
+EARLY = 2
+
+
 class Claims:
     """Look-ups and judgements over the tables of the paper and beyond."""
 
@@ -146,6 +179,11 @@ class Claims:
     def compared(self) -> list[Judged]:
         return [one for one in self.judged if one.is_computed]
 
+    @property
+    def stricter(self) -> str:
+        """What stricter rules keep, and how many computations the cells are."""
+        return f"{stricter_rules(self.judged)} {self.findings.distinct_blanks()}"
+
     def outside(self) -> Grid | None:
         """The cells that differ from the paper by more than both intervals; None without one."""
         p_values = holm([one.welch_p if one.welch_p is not None else 1.0 for one in self.compared])
@@ -196,6 +234,12 @@ class Claims:
             for graph in graphs
             for eps in BUDGETS
         ]
+
+    def old_noise(self, table: str) -> str:
+        """How many rows of LP and AG have noise that was drawn in floating point, by graph."""
+        engines = self.findings.tables[table].noise_engines()
+        counts = {title(graph): (found[""], found.total()) for graph, found in engines.items()}
+        return listed([f"{old} of {total} on {name}" for name, (old, total) in counts.items()])
 
     def conditioned_ranges(self) -> Grid:
         """Means over the feature budgets, of conditioned reports and of the controls."""
@@ -445,6 +489,23 @@ class Claims:
         authors = load_table("paper").look_up(graph, "raw", 1.0, 1.0, 1.0).values["y_steps"]
         return getattr(found.learner, "steps", None) if found else None, authors
 
+    def kept(self, table: str, *place: str, rule: str = "") -> Kept | None:
+        """What a rule, else the chosen one, keeps of the computation at a place of a table."""
+        number = self.number(table, *place)
+        if number is None or number.cell is None or not number.cell.is_finished:
+            return None
+        rule = rule or self.source.selection
+        summary = self.source.results("mechanisms").summary(number.cell, rule=rule)
+        found = Kept.of(number.cell, rule, summary)
+        return found if found.epochs else None
+
+    def kept_early(self, graph: str, budgets: Sequence[str]) -> dict[str, Kept]:
+        """Conditioned Drop at ε_y=1 where hardly any training is kept, by ε_x."""
+        found = {
+            eps: self.kept("conditioned_features", f"MB, x_eps={eps}", graph) for eps in budgets
+        }
+        return {eps: kept for eps, kept in found.items() if kept and kept.last <= EARLY}
+
     def value_of_features(self, *graphs: str) -> Family:
         """Conditioned reports minus blank ones, over all budgets of both kinds."""
         table = self.findings.tables["value_of_features"]
@@ -475,24 +536,50 @@ class Claims:
     def equal(self, graph: str, who: str, edition: str, y_eps: str) -> Mean:
         return self.mean_at("equal_labels", graph, f"{who}, {edition}", y_eps)
 
-    def equal_labels(self, first: str, second: str, edition: str, *budgets: str) -> Family:
-        """first minus second with as many labels, over the graphs and label budgets."""
-        found = []
-        for graph in self.graphs:
-            for y_eps in budgets:
-                rows = (f"{first}, {edition}", f"{second}, {edition}")
-                a, b = (self.number("equal_labels", graph, row, y_eps) for row in rows)
-                if a is not None and b is not None:
-                    found.append((a, b))
-        return family(found, self.source)
+    def _side_by_side(
+        self, first: str, second: str, y_eps: str
+    ) -> dict[str, tuple[Number, Number]]:
+        """Two rows of the table of equal labels, by graph, where it has both."""
+        found = {}
+        for graph in self.findings.tables["equal_labels"].entries["block"]:
+            a, b = (self.number("equal_labels", graph, row, y_eps) for row in (first, second))
+            if a is not None and b is not None:
+                found[graph] = a, b
+        return found
+
+    def equal_labels(self, first: str, second: str, edition: str, y_eps: str) -> Family:
+        """first minus second with as many labels, over the graphs that have both."""
+        rows = (f"{first}, {edition}", f"{second}, {edition}")
+        return family(list(self._side_by_side(*rows, y_eps).values()), self.source)
+
+    def validation_labels(self, who: str, y_eps: str) -> dict[str, Difference | None]:
+        """What the validation labels add to a learner, by graph: a difference of means.
+
+        By Welch's interval: not all of these rows are of one engine, and pairs have to be.
+        """
+        less, more = (f"{who}, {edition}" for edition in EDITIONS)
+        return {
+            graph: self._unpaired(*numbers)
+            for graph, numbers in self._side_by_side(more, less, y_eps).items()
+        }
+
+    def _unpaired(self, *numbers: Number) -> Difference | None:
+        values = []
+        for number in numbers:
+            if number.cell is None or not number.cell.is_finished:
+                return None
+            values.append(list(number.cell.values(self.source.selection).values()))
+        return welch_difference(*values)
 
     def validation_labels_help(self, who: str, y_eps: str) -> Count:
         """On how many graphs a learner has a higher mean with the validation labels as well."""
-        gaps = [
-            gap(*(self.equal(graph, who, one, y_eps) for one in reversed(EDITIONS)))
-            for graph in self.graphs
-        ]
-        return Count(tuple(None if one is None else one > 0 for one in gaps))
+        found = self.validation_labels(who, y_eps).values()
+        return Count(tuple(None if one is None else one.mean > 0 for one in found))
+
+    def refit_lowers(self, who: str) -> list[str]:
+        """The graphs on which the refit surely lowers the mean, with by how much."""
+        found = self.validation_labels(who, "inf")
+        return [f"{title(g)} by {-d.mean:.1f}" for g, d in found.items() if d and d.below_zero]
 
     def rule_counts(self) -> tuple[int, int]:
         """Cells within both CIs under the chosen selection rule, and under the other."""

@@ -153,8 +153,10 @@ def _numbers(printed: Printed, summary: Summary | None) -> dict[str, str]:
     return {**numbers, "count": str(summary.count), "difference": difference}
 
 
-def write_comparison(judged: Sequence[Judged], selection: str, folder: Path) -> None:
-    """Write ``comparison.csv`` and the verdict counts as ``comparison.md``."""
+def write_comparison(
+    judged: Sequence[Judged], selection: str, folder: Path, *, stricter: str
+) -> None:
+    """Write ``comparison.csv``, and the verdict counts and stricter rules as ``comparison.md``."""
     import pandas as pd
 
     other = other_rule(selection)
@@ -178,7 +180,7 @@ def write_comparison(judged: Sequence[Judged], selection: str, folder: Path) -> 
         '"within both CIs": the means differ by no more than both 95 % half widths together; else\n'
         '"within 2 points" of accuracy; else "above" or "below" the paper; "unfinished": fewer\n'
         'repeats than wanted so far; "missing": no rows.\n'
-        f"\n{stricter_rules(judged)}\n",
+        f"\n{stricter}\n",
     )
 
 

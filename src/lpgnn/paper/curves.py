@@ -19,6 +19,8 @@ _CURVES = (
     ("kprop", "learner.steps", "y_steps", "kprop/dataset={dataset},y_eps={y_eps}"),
 )
 
+CONVEXITY = "convexity"  # the name of a figure and of its points
+
 
 def _spelt(key: str, value: str) -> str:
     """Budgets as the paper's TeX spells them: 0.01, 0.1, 1.0, 2.0, 3.0, inf."""
@@ -71,9 +73,9 @@ def write_convexity(folder: Path) -> bytes:
     """Write f(z) at 0.05, 0.10, ..., 10 and its figure; return the SVG."""
     samples = (i / 20 for i in range(1, 201))
     lines = ["z,f", *(f"{z:.2f},{convexity(z):.6f}" for z in samples)]
-    write_atomically(folder / "convexity.csv", "\n".join(lines) + "\n")
+    write_atomically(folder / f"{CONVEXITY}.csv", "\n".join(lines) + "\n")
     with our_style():
-        return save(_draw_convexity(), folder, "convexity")
+        return save(_draw_convexity(), folder, CONVEXITY)
 
 
 def _draw_convexity() -> "Figure":

@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lpgnn.paper.claims import Claims
-from lpgnn.paper.comparison import counts_text, stricter_rules
+from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND, HOURS, PAPER_TABLES, Findings
-from lpgnn.paper.information import WHY, why_blank
+from lpgnn.paper.information import WHY, few_bits, why_blank
 from lpgnn.paper.notes import fill
 from lpgnn.paper.splits import (
     EXPERIMENT,
     NOTE,
     SPLIT,
     BestSplits,
+    splits_computed,
     splits_grid,
     splits_sentences,
 )
@@ -90,13 +91,14 @@ def _tables(numbers: Numbers) -> str:
         f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed. "
         f"Ours under the {selection} rule: {counts_text(one.verdict for one in ours)}; "
         f"under the other rule: {counts_text(one.other_verdict for one in ours)}. "
-        f"{stricter_rules(judged)}",
+        f"{numbers.claims.stricter}",
         "",
     ]
     for name in PAPER_TABLES:
         table = numbers.findings.tables[name]
         lines += [f"## {table.spec.caption}", "", "Ours \\| the paper's:", ""]
         lines.append(table.grid(_beside).to_markdown())
+        lines += [f"{note}\n" for note in table.notes()]
     return "\n".join(lines)
 
 
@@ -148,10 +150,18 @@ def _why(numbers: Numbers) -> Iterator[str]:
         yield "\n".join([f"## {WHY}", "", " ".join(sentences), "", figure])
 
 
+def _why_in_short(numbers: Numbers) -> str:
+    """One paragraph and the figure, where it was measured."""
+    if not (sentence := few_bits(numbers.information)):
+        return ""
+    return "\n".join([sentence, "", _figure(WHY, f"{numbers.results}/figures/{FIGURE}")])
+
+
 def _split(numbers: Numbers) -> Iterator[str]:
     """The best split of each total budget, if there are rows."""
     if (grid := splits_grid(numbers.splits)) is not None:
-        text = " ".join(splits_sentences(numbers.splits))
+        computed = splits_computed(numbers.claims.source)
+        text = " ".join([*splits_sentences(numbers.splits), computed])
         lines = [f"## {SPLIT}", "", text, "", grid.to_markdown(), f"In each cell: {NOTE}.", ""]
         lines.append(_figure(SPLIT, f"{numbers.results}/figures/{EXPERIMENT}"))
         yield "\n".join([*lines, "In `results/tables`: `budget_split*.md`, `planted.md`.", ""])
@@ -164,7 +174,7 @@ def _figure(title: str, path: str) -> str:
 Section = Callable[[Numbers], str]
 
 DOCUMENTS: Mapping[str, Mapping[str, Section]] = {
-    "README.md": {"headline": _headline},
+    "README.md": {"headline": _headline, "why": _why_in_short},
     "docs/science/results.md": {"results": _tables, "hours": _hours},
     "docs/science/private_features.md": {"controls": _controls, "beyond": _beyond},
 }

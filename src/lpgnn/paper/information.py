@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from lpgnn.paper.statistics import DATASETS
 from lpgnn.report.information import Information
 from lpgnn.report.notation import canonical
 
@@ -23,6 +24,21 @@ def why_blank(found: Sequence[Information]) -> list[str]:
         "One report tells of its node's class S = |class-mean distance|² 4 m tanh²(ε_x/2m)/d, a "
         f"squared distance in standard deviations: {_listed(_signals(measured, 8.0))} at ε_x=8.",
     ]
+
+
+def few_bits(found: Sequence[Information]) -> str:
+    """The paragraph in a few words, at ε_x=1 on the paper's graphs; empty without measurements."""
+    at_one = (one for one in found if one.mechanism == "mb" and one.x_eps == 1.0)
+    measured = [one for one in at_one if one.dataset in DATASETS]
+    if not measured:
+        return ""
+    bits = [f"{_number(one.expected)} of {one.num_bits:,} on {one.title}" for one in measured]
+    return (
+        "Why blank reports do as well as private features: with the same random numbers only "
+        "N m density tanh(ε_x/2m) of the N m bits that N nodes report differ from those of nodes "
+        f"without features. At ε_x=1 that is {_listed(bits)}. What a network learns from is the "
+        "graph, over which the reports are propagated, and the labels."
+    )
 
 
 def _bits(found: Iterable[Information], x_eps: float) -> list[str]:

@@ -1,18 +1,20 @@
 """``NOTES.md`` and sentences of the documents: templates filled with claims; no number is typed."""
 
 import csv
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
-from lpgnn.hyperparameters import load_table
+from lpgnn.hyperparameters import TUNING_SEED, load_table
 from lpgnn.paper import wording
-from lpgnn.paper.claims import Claims, title
-from lpgnn.paper.comparison import counts_text, stricter_rules
+from lpgnn.paper.claims import EARLY, Claims, title
+from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND_EXPERIMENTS, PAPER_EXPERIMENTS
 from lpgnn.paper.statistics import DATASETS
 from lpgnn.paper.wording import MISSING
 from lpgnn.report.grid import Grid
 from lpgnn.report.notation import value_text
-from lpgnn.rows import write_atomically
+from lpgnn.rows import RowStore, write_atomically
 
 ROUNDING, CHECK = "rounding.csv", "independent_check.csv"
 # The tables that lpgnn.tune found, not the authors.
@@ -51,10 +53,11 @@ def fill(template: str, claims: Claims) -> str:
         selection=claims.source.selection,
         verdicts=counts_text(one.verdict for one in claims.compared),
         other_verdicts=counts_text(one.other_verdict for one in claims.compared),
-        stricter=stricter_rules(claims.judged),
         paper_experiments=PAPER_EXPERIMENTS,
         beyond_experiments=BEYOND_EXPERIMENTS,
         rounding=Rounding(folder / ROUNDING),
+        tuning=TuningRows(folder / "tuning"),
+        early=EARLY,
         check=IndependentCheck(folder / CHECK),
         hparams={name: hyperparameters(name) for name in TUNED},
         tuned_on=tuned_on,
@@ -83,6 +86,20 @@ class Rounding:
         shifts = [float(line["max_shift"]) for line in self.lines if line["filter"] == kind]
         return max(shifts, default=None)
 
+    def covered(self, graphs: Iterable[str]) -> list[str]:
+        """How many settings of each graph are measured."""
+        counts = Counter(line["dataset"] for line in self.lines)
+        return [f"{counts[graph]} on {title(graph)}" for graph in graphs]
+
+    def untouched(self) -> dict[str, list[str]]:
+        """Conditioned settings at ε_y=1 in which no repeat moved at all: ε_x by graph."""
+        found: dict[str, list[str]] = {}
+        for line in self.lines:
+            still = line["unchanged"] == line["repeats"]
+            if still and (line["filter"], line["y_eps"]) == ("conditioned", "1"):
+                found.setdefault(line["dataset"], []).append(line["x_eps"])
+        return found
+
     def grid(self) -> Grid:
         """Mean and largest shift, by graph, protocol and budgets."""
         budgets = list(dict.fromkeys(line["x_eps"] for line in self.lines))
@@ -98,6 +115,29 @@ class Rounding:
         ]
         headings = ["Graph", "Reports", "ε_y", *(f"ε_x={eps}" for eps in budgets)]
         return Grid.of_text(headings, rows, labels=3)
+
+
+class TuningRows:
+    """The rows of the searches for hyper-parameters: which collections they learnt from."""
+
+    def __init__(self, folder: Path) -> None:
+        store = RowStore(folder)
+        self.by_graph = {name: store.read(name) for name in store.datasets()}
+
+    def __bool__(self) -> bool:
+        return bool(self.by_graph)
+
+    def collections(self, *, reported: bool) -> list[str]:
+        """Graph, seed and split of each search; reported: on seeds that results have, too."""
+        found = []
+        for graph, rows in self.by_graph.items():
+            kinds = Counter((int(row["seed"]), row["split"]) for row in rows)
+            found += [
+                f"{title(graph)} (seed {seed}, split={split}, {count} rows)"
+                for (seed, split), count in sorted(kinds.items())
+                if (seed < TUNING_SEED) == reported
+            ]
+        return found
 
 
 class IndependentCheck:

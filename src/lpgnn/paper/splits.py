@@ -1,6 +1,6 @@
 """What a total budget is best spent on: the experiment ``budget_split``, summed up."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lpgnn.report.build import tables_of
@@ -97,6 +97,28 @@ def splits_grid(found: BestSplits) -> Grid | None:
     ):
         return None
     return Grid(["", "Dataset", *(f"total {total}" for total in totals)], blocks, labels=2)
+
+
+def splits_computed(source: Source) -> str:
+    """What was computed: a sentence for each learner, the shares by graph and total budget."""
+    tables = tables_of(source.results(EXPERIMENT))
+    return " ".join(
+        f"Computed for the {_LEARNERS[name]}, shares at totals: {', '.join(_computed(table))}."
+        for name, table in tables.items()
+    )
+
+
+def _computed(table: Table) -> Iterator[str]:
+    """For each graph the shares that have rows, totals with the same ones together."""
+    for block, entry in table.entries["block"].items():
+        totals: dict[str, list[str]] = {}
+        for total in table.entries["row"]:
+            numbers = (n for (b, r, _), n in table.numbers.items() if (b, r) == (block, total))
+            done = [n.place[2] for n in numbers if n.cell and n.summary]
+            shares = "/".join(column for column in done if as_number(column) is not None)
+            totals.setdefault(shares or "".join(done) or "nothing", []).append(total)
+        parts = (f"{shares} at {', '.join(at)}" for shares, at in totals.items())
+        yield f"{entry.text} ({'; '.join(parts)})"
 
 
 def splits_sentences(found: BestSplits) -> list[str]:

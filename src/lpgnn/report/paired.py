@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, stdev, variance
 
 from lpgnn.rows.summary import t_half_width
 
@@ -47,6 +47,24 @@ def t_difference(values: Sequence[float]) -> Difference | None:
     else:
         p = 1.0 if mean == 0 else 0.0
     return Difference(mean, mean - half, mean + half, len(values), p)
+
+
+def welch_difference(ours: Sequence[float], theirs: Sequence[float]) -> Difference | None:
+    """The difference of two means by Welch's t interval, for what cannot be paired."""
+    from scipy.special import stdtr, stdtrit
+
+    if min(len(ours), len(theirs)) < 2:
+        return None
+    mean, errors = fmean(ours) - fmean(theirs), [variance(v) / len(v) for v in (ours, theirs)]
+    error = math.sqrt(sum(errors))
+    if error == 0:
+        return Difference(mean, mean, mean, len(ours), 1.0 if mean == 0 else 0.0)
+    freedom = error**4 / sum(
+        one**2 / (len(v) - 1) for one, v in zip(errors, (ours, theirs), strict=True)
+    )
+    half = float(stdtrit(freedom, 0.975)) * error
+    p = 2 * float(stdtr(freedom, -abs(mean) / error))
+    return Difference(mean, mean - half, mean + half, len(ours), p)
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Difference | None:

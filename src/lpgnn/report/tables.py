@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lpgnn.errors import InputError
+from lpgnn.privacy import GridNoise
 from lpgnn.report.evidence import Cell, Results
 from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, symbol
@@ -143,6 +145,30 @@ class Table:
             if len(engines) > 1
         ]
 
+    def noise_engines(self) -> dict[str, Counter[str]]:
+        """By dataset, how many rows with Laplace or Gaussian noise each engine computed."""
+        engines: dict[str, Counter[str]] = {}
+        for cell in (number.cell for number in self.numbers.values() if number.cell):
+            known = cell.configuration
+            if known is not None and isinstance(known.mechanism, GridNoise) and cell.rows:
+                engines.setdefault(cell.dataset, Counter()).update(engines_of(cell.rows))
+        return engines
+
+    def old_noise(self) -> list[str]:
+        """A line if Laplace or Gaussian noise of some rows is not that of today's mechanisms."""
+        engines = self.noise_engines()
+        if not any(found[""] for found in engines.values()):
+            return []
+        counts = (f"{found['']} of {found.total()} on {name}" for name, found in engines.items())
+        return [
+            "Rows of LP and AG whose noise was drawn in floating point, before rows named their "
+            f"engine: {', '.join(counts)}. That of all others is drawn in whole numbers on a grid."
+        ]
+
+    def notes(self) -> list[str]:
+        """What has to be said about the rows behind the numbers, a line each."""
+        return [*self.mixed_cells(), *self.old_noise()]
+
     def write(self, folder: Path) -> None:
         """Write ``<name>.csv``, ``.md`` and ``.tex``."""
         grid, path = self.grid(), folder / self.name
@@ -153,7 +179,7 @@ class Table:
                 "over its column rejects 0 at 5 %. None is shown for what different engines "
                 "trained.\n"
             )
-        note += "".join(f"\n{text}\n" for text in self.mixed_cells())
+        note += "".join(f"\n{text}\n" for text in self.notes())
         lines = self.frame().to_csv(index=False, float_format="%.4f")
         latex = grid.to_latex(self.spec.caption or self.name, f"tab:{self.name}")
         write_atomically(path.with_name(f"{self.name}.csv"), lines)
