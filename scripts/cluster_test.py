@@ -5,8 +5,8 @@ worker, of a job, and on SLURM scancel, pre-emption and the death of the node, a
 until the sweep has finished in spite of it.  Then four sweeps work on one folder at once.  Last it
 runs one sweep of 60 runs with each engine: wall times, and how much of the time runs compute.  Rows
 must be equal each time, except for where and when they were computed.  Without SLURM its parts are
-skipped, with the reason.  Each part writes its section of ``--out``, and can be run alone: times
-are best taken when nobody else uses the machine.
+skipped, with the reason.  Each part writes its section of ``--out``, with the revision it tried,
+and can be run alone: times are best taken when nobody else uses the machine.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from pathlib import Path
 from kill_test import count_rows, science_lines
 
 from lpgnn.files import write_atomically
+from lpgnn.provenance import git_revision
 
 # Every process of the test has it in its environment, also on the cluster, and its jobs in their
 # name: nobody else's processes and jobs are touched.
@@ -469,6 +470,8 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    # What a shell starts in the background ignores Ctrl-C, and so would the sweeps.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ |= dict([MARK.split("=")])
     long = (f"dataset.num_nodes={options.nodes}", f"max_epochs={options.epochs}", "device=cpu")
     short = ("dataset.num_nodes=400", "max_epochs=40", "device=cpu")
@@ -476,8 +479,20 @@ def main() -> int:
         bench = Bench(Path(name), long, short, options.kills)
         for part in options.parts or PARTS:
             heading, run = PARTS[part]
-            write_section(options.out, heading, run(bench))
+            load = os.getloadavg()[1]
+            lines = run(bench)
+            write_section(options.out, heading, [measured(load), "", *lines])
     return 0
+
+
+def measured(load: float) -> str:
+    """Of which sources a part's results are, and how busy the machine was with everything else."""
+    revision, changed = git_revision()
+    edited = ", edited" if changed else ""
+    return (
+        f"Revision {revision or 'unknown'}{edited}, {time.strftime('%Y-%m-%d')}; load of the last "
+        f"five minutes {load:.1f} before, {os.getloadavg()[1]:.1f} at the end."
+    )
 
 
 def write_section(path: Path, heading: str, lines: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.core.config_store import ConfigStore
 
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
 from lpgnn.errors import RunError
@@ -144,6 +145,26 @@ def test_hydra_leaves_no_folder_behind_unless_asked(
     assert Path.cwd() == tmp_path
 
 
+def test_a_sweep_folder_of_ones_own_has_what_hydra_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    grid = ("-m", "results_dir=rows", "x_eps=1,2", "hydra.sweep.dir=mine")
+    assert run(*grid, "--dry-run") == 0
+    assert list(tmp_path.iterdir()) == []
+    assert run(*grid) == 0
+    kept = (tmp_path / "mine" / "multirun.yaml").read_text()
+    assert "results_dir: rows" in kept
+    assert "- x_eps=1,2" in kept
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["multirun.yaml"]
+    assert list((tmp_path / "rows" / "local" / "sweeps").iterdir()) == []
+    (tmp_path / "file").touch()
+    capsys.readouterr()
+    assert run(*grid, "hydra.sweep.dir=file") == 2
+    expected = "error: hydra.sweep.dir=file: must be a writable folder (File exists)\n"
+    assert capsys.readouterr().err == expected
+
+
 def test_what_is_no_grid_may_belong_to_one_choice_only(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,9 +187,9 @@ def test_what_is_no_grid_may_belong_to_one_choice_only(
         (["hydra.run.dir=/proc/x", "hydra.output_subdir=a"], "error: hydra.run.dir=/proc/x: not"),
         (["--workers"], "error: --workers=: needs a value"),
         (["~nothing"], "error: nothing="),
-        (["~filter.steps"], "error: filter.steps=None: is null already: leave ~filter.steps out"),
-        (["~x_eps"], "error: x_eps=None: every run has this setting: give it a value instead"),
-        (["-m", "~mechanism", "x_eps=1,2"], "error: mechanism=None: every run has this setting"),
+        (["~filter.steps"], "error: filter.steps=null: is null already: leave ~filter.steps out"),
+        (["~x_eps"], "error: x_eps=null: every run has this setting: give it a value instead"),
+        (["-m", "~mechanism", "x_eps=1,2"], "error: mechanism=null: every run has this setting"),
     ],
     ids=lambda value: str(value),
 )
@@ -180,6 +201,25 @@ def test_bad_input_is_one_line(
     assert error.startswith(message)
     assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("launcher", "extra"),
+    [("joblib", "joblib"), ("submitit_slurm", "slurm"), ("slurm_gpu", "slurm"), ("ray", "ray")],
+)
+def test_a_launcher_that_is_not_installed_names_its_extra(
+    launcher: str,
+    extra: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # Installed launchers are in Hydra's store of structured configs.
+    groups = ConfigStore.instance().repo["hydra"]
+    monkeypatch.setitem(groups, "launcher", {"basic.yaml": groups["launcher"]["basic.yaml"]})
+    assert run("-m", f"results_dir={tmp_path}", f"hydra/launcher={launcher}") == 2
+    told = f"its plug-in is not installed: pip install 'lpgnn[{extra}]'"
+    assert capsys.readouterr().err == f"error: hydra/launcher={launcher}: {told}\n"
 
 
 def test_values_of_flags_are_no_overrides(capsys: pytest.CaptureFixture[str]) -> None:
@@ -266,6 +306,13 @@ def test_a_launcher_gives_the_rows_of_the_pool(
     assert len(stored_science(tmp_path / "pool")) == 4
     assert list((tmp_path / "joblib" / "local" / "sweeps").iterdir()) == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["joblib", "pool"]
+    # Jobs write what Hydra's would where the user wants it, and nothing else.
+    own = ("hydra.sweep.dir=mine", "hydra.sweep.subdir=one", "hydra.output_subdir=.hydra")
+    assert run("results_dir=other", *grid, *launcher, *own) == 0
+    assert stored_science(tmp_path / "other") == stored_science(tmp_path / "pool")
+    assert list((tmp_path / "other" / "local" / "sweeps").iterdir()) == []
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["multirun.yaml", "one"]
+    assert (tmp_path / "mine" / "one" / ".hydra" / "overrides.yaml").is_file()
 
 
 def job(folder: Path, *overrides: str) -> tuple[Path, Task]:
@@ -337,7 +384,7 @@ def test_a_job_that_never_began_is_waited_for_as_long_as_slurm_has_it(
 
     monkeypatch.setattr("lpgnn.sweeps.slurm._ASK_SECONDS", 0.0)
     path, task = job(tmp_path)
-    tasks, queue = [task, task], SlurmQueue(path.parent, 2)
+    tasks, queue, fresh = [task, task], SlurmQueue(path.parent, 2), SlurmQueue(path.parent, 2)
     unseen = {0: Sight.UNSEEN, 1: Sight.UNSEEN}
     slurm_lists(tmp_path, monkeypatch, "118_0 RUNNING", "118_1 PENDING")
     assert jobs.sights(path.parent, tasks, queue) == unseen  # it is not known that they are ours
@@ -352,8 +399,7 @@ def test_a_job_that_never_began_is_waited_for_as_long_as_slurm_has_it(
     assert jobs.sights(path.parent, tasks, queue) == unseen
     slurm_lists(tmp_path, monkeypatch, "119 RUNNING")  # ours are over and forgotten
     assert jobs.sights(path.parent, tasks, queue) == {0: Sight.LOST, 1: Sight.LOST}
-    fresh = SlurmQueue(path.parent, 2)  # which has never seen them: they may be elsewhere
-    assert jobs.sights(path.parent, tasks, fresh) == unseen
+    assert jobs.sights(path.parent, tasks, fresh) == unseen  # never seen by it: maybe elsewhere
     monkeypatch.setattr(jobs, "_LOOK_SECONDS", 0.01)
     for limit, one in (("LOST_SECONDS", queue), ("UNSEEN_SECONDS", fresh)):
         with monkeypatch.context() as patched:
@@ -369,10 +415,23 @@ def test_jobs_of_this_machine_are_not_looked_up_in_slurm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm_lists(tmp_path, monkeypatch, "118 CANCELLED")
+    queue = SlurmQueue(tmp_path / "local", 1)
     submitted(tmp_path / "local", 118, script="")
-    assert SlurmQueue(tmp_path / "local", 1).held() is None
+    assert queue.held() is None
+    queue = SlurmQueue(tmp_path / "one", 1)
     submitted(tmp_path / "one", 118)
-    assert SlurmQueue(tmp_path / "one", 1).held() == set()
+    assert queue.held() == set()
+
+
+def test_jobs_of_an_earlier_sweep_in_the_same_folder_are_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm_lists(tmp_path, monkeypatch, "117 CANCELLED", "118 RUNNING")
+    submitted(tmp_path, 117)
+    queue = SlurmQueue(tmp_path, 1)
+    assert queue.held() is None
+    submitted(tmp_path, 118)
+    assert queue.held() == {0}
 
 
 def test_a_job_that_begins_after_a_long_wait_is_not_lost(
@@ -562,6 +621,35 @@ def test_status_counts_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     SweepRecord.start(tmp_path, wanted).finish(failed=False)
     assert status([str(tmp_path)]) == 0
     assert "no sweep is under way" in capsys.readouterr().out
+
+
+def test_status_waits_for_a_sweep_that_is_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Started beside a sweep, which makes its folder and its record some seconds later."""
+    folder = tmp_path / "results"
+    monkeypatch.setattr("lpgnn.status._START_SECONDS", 0.3)
+    assert status([str(folder), "--watch"]) == 2
+    heard = capsys.readouterr()
+    assert heard.out == f"no sweep is under way in {folder} yet: waiting for one\n"
+    assert heard.err == f"error: results_dir={folder}: no such folder\n"
+    monkeypatch.setattr("lpgnn.status._START_SECONDS", 30)
+    wanted = [Wanted("0" * 12, "sbm", "a run", (0, 1), 60.0)]
+
+    def sweep() -> None:
+        time.sleep(0.5)
+        record = SweepRecord.start(folder, wanted)
+        time.sleep(1)
+        record.finish(failed=False)
+
+    thread = threading.Thread(target=sweep)
+    thread.start()
+    assert status([str(folder), "--watch", "--every=0.1"]) == 0
+    thread.join()
+    waiting, *told = capsys.readouterr().out.splitlines()
+    assert waiting.endswith("waiting for one")
+    assert "2 runs: 0 done, 0 running, 0 failed, 2 left; about 2 min" in told[0]
+    assert "no sweep is under way" in told[-1]
 
 
 LIGHT = """

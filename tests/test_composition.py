@@ -569,8 +569,8 @@ def test_a_share_of_zero_spends_all_on_labels() -> None:
 @pytest.mark.parametrize(
     ("overrides", "text"),
     [
-        (["total_eps=4"], "x_share=None: must be set beside total_eps"),
-        (["x_share=0.5"], "total_eps=None: must be set beside x_share"),
+        (["total_eps=4"], "x_share=null: must be set beside total_eps"),
+        (["x_share=0.5"], "total_eps=null: must be set beside x_share"),
         (["total_eps=4", "x_share=0.5", "x_eps=2"], "x_eps=2: is set by total_eps and x_share"),
         (["total_eps=4", "x_share=0.5", "y_eps=2"], "y_eps=2: is set by total_eps and x_share"),
         (["total_eps=4", "x_share=0", "feature=blank", "y_eps=2"], "y_eps=2: is set by total_eps"),

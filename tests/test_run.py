@@ -482,7 +482,7 @@ BAD_COMMAND_LINES: list[tuple[list[str], str]] = [
     (["save=[colours]"], "save=colours: must be one of predictions, weights, history"),
     (["results_dir="], "results_dir=: must be a folder"),
     (["results_dir=/proc/nowhere"], "results_dir=/proc/nowhere: must be a writable folder"),
-    (["data_dir=null"], "data_dir=None: must be a folder"),
+    (["data_dir=null"], "data_dir=null: must be a folder"),
     (["+dataset.colour=3"], "dataset.colour=3: unknown option of sbm"),
     (["+learner.q=1", "learner=backward"], "learner.q=1: unknown option of backward"),
     (

@@ -17,6 +17,7 @@ from typing import Any
 from lpgnn.composition import GROUPS, SPLIT_KEYS, check_names, expand, known_spelling, quoted
 from lpgnn.errors import FULL_ERROR, SHORT_ERROR, InputError, full_errors
 from lpgnn.hyperparameters import conf_dir
+from lpgnn.rows import holds_records
 
 # Flags of our own, and the settings that they stand for, as -m stands for hydra.mode=MULTIRUN.
 _FLAGS = {"--dry-run": "dry_run=true", "--quick": "+quick=true", "--reported": "+reported=true"}
@@ -29,8 +30,11 @@ _ASKS = (
 )
 _TAKE_VALUES = ("-c", "--cfg", "-i", "--info", "-p", "--package", "-cn", "--config-name")
 _FUNCTION = re.compile(r"[a-z_]+\(")
-# The extras that bring launchers, where they have other names.
-_EXTRAS = {"submitit_local": "slurm", "submitit_slurm": "slurm", "slurm_gpu": "slurm"}
+# Launchers, and the extras that bring them.
+_EXTRAS = {
+    **{"joblib": "joblib", "ray": "ray"},
+    **dict.fromkeys(("submitit_local", "submitit_slurm", "slurm_gpu"), "slurm"),
+}
 
 
 def run_application(
@@ -70,6 +74,26 @@ def run_application(
             raise
         raise _explained(error, words, folders, many) from None
     return 0
+
+
+def keep_sweep(config: Any) -> None:
+    """Write what a sweep is asked for to a hydra.sweep.dir of the user's own, as Hydra's would.
+
+    Ours goes when the sweep is over: nothing is written there that nobody asked for.
+    """
+    folder = Path(config.hydra.sweep.dir)
+    if config.dry_run or holds_records(folder, Path(config.results_dir)):
+        return
+    from omegaconf import OmegaConf
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(config, folder / "multirun.yaml")
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(
+            "hydra.sweep.dir", folder, f"must be a writable folder ({reason})"
+        ) from None
 
 
 _OURS = ("lpgnn", "hydra_plugins", "__main__")
@@ -201,8 +225,9 @@ def _explained(
     setting, _, value = likely[0].partition("=")
     if setting.startswith("~") and "Could not delete" in reason:  # Hydra takes null for nothing
         return InputError(_key(setting), None, f"is null already: leave {setting} out")
-    if setting == "hydra/launcher" and "Could not find" in reason:
-        reason += f" (is its plug-in installed? pip install 'lpgnn[{_EXTRAS.get(value, value)}]')"
+    if value in _EXTRAS and re.search("Could not (find|load) 'hydra/launcher/", reason):
+        extra = f"pip install 'lpgnn[{_EXTRAS[value]}]'"
+        return InputError(setting, value, f"its plug-in is not installed: {extra}")
     return InputError(setting.lstrip("+"), value, f"not understood: {reason}")
 
 

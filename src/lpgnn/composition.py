@@ -123,6 +123,23 @@ def composed_point(config: Any) -> Point:
     return Point({}, _settings({str(key): value for key, value in content.items()}, ()))
 
 
+def is_closed(hydra: Any) -> bool:
+    """Whether conf/ and the words of a command decide all settings of a Hydra application.
+
+    Nothing else was searched for YAML files, and what these say depends on no environment or clock.
+    hydra: the application's own part of its config
+    """
+    import yaml
+
+    searched = {f"{one.schema}://{one.path}" for one in hydra.runtime.config_sources}
+    if searched != {f"file://{conf_dir().resolve()}", "pkg://hydra.conf", "structured://"}:
+        return False
+    texts = [path.read_text(encoding="utf-8") for path in conf_dir().rglob("*.yaml")]
+    contents = [yaml.safe_load(text) for text in texts if "${" in text]
+    # What is under hydra: is about folders, which a finished command does not write to.
+    return not any("${" in str({**content, "hydra": None}) for content in contents)
+
+
 def load_experiment(name: str, config_dirs: Sequence[Path] = ()) -> Experiment:
     """Read an experiment's file."""
     with _Composer(config_dirs, [f"experiment={name}"]) as composer:
@@ -183,9 +200,14 @@ def _searched(hydra_overrides: Sequence[str]) -> list[Path]:
             listed = _parsed(text).value()
             if not isinstance(listed, list):
                 raise InputError(_SEARCH, listed, "must be a list of folders")
-            places = [str(one).removeprefix("file://") for one in listed]
-            found += [Path(place).resolve() for place in places if "://" not in place]
+            found += _folders(str(one) for one in listed)
     return found
+
+
+def _folders(searched: Iterable[str]) -> list[Path]:
+    """Those entries of a search path of Hydra's that are folders."""
+    places = [place.removeprefix("file://") for place in searched]
+    return [Path(place).resolve() for place in places if "://" not in place]
 
 
 class _Composer:
@@ -203,9 +225,9 @@ class _Composer:
                 raise InputError("--config-dir", folder, "must be a folder with YAML files")
         self.search = [text for text in hydra_overrides if text.startswith(f"{_SEARCH}=")]
         if folders:
+            check_names(folders)
             listed = ",".join(f"file://{folder}" for folder in folders)
             self.search.append(f"{_SEARCH}=[{listed}]")
-        self.folders = folders
         self.command_line = " ".join(overrides)
         self.parsed: dict[str, Any] = {}
         self.joined: dict[tuple[str | None, tuple[str, ...]], dict[str, Any]] = {}
@@ -220,20 +242,19 @@ class _Composer:
                 stack.enter_context(initialize_config_dir(folder, version_base="1.3"))
             self.loader = GlobalHydra.instance().config_loader()
             searched = [one.path for one in self.loader.get_search_path().get_path()]
-            own = [Path(path[7:]) for path in searched if path.startswith("file://")]
-            check_names([*self.folders, *own], self.search)
-            self.kept = _KEPT.setdefault(self._read_from(searched, own), _Kept())
+            self.kept = _KEPT.setdefault(self._read_from(searched), _Kept())
             self.context = stack.pop_all()
         return self
 
-    def _read_from(self, searched: Sequence[str], own: Sequence[Path]) -> Hashable:
+    def _read_from(self, searched: Sequence[str]) -> Hashable:
         """Where Hydra looks and the state of the files there: as long as both stay, so do configs.
 
         A report, a search and a benchmark compose the same choices many times, and Hydra takes a
         tenth of a second for each, and as long to list the choices of a group.
         """
         states = []
-        for folder, level in itertools.product((*own, *_searched(self.search)), _LEVELS):
+        folders = (*_folders(searched), *_searched(self.search))
+        for folder, level in itertools.product(folders, _LEVELS):
             for path in folder.glob(level):
                 with contextlib.suppress(OSError):  # an editor's link to nowhere
                     state = path.stat()

@@ -27,7 +27,8 @@ class InputError(ValueError):
 
     def __init__(self, setting: str, value: object, allowed: str) -> None:
         self.setting, self.value, self.allowed = setting, value, allowed
-        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(value))
+        text = "null" if value is None else str(value)  # as YAML and overrides have it
+        shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
         super().__init__(f"{setting}={shown}: {allowed}")
 
     def __reduce__(self) -> tuple[type["InputError"], tuple[str, object, str]]:

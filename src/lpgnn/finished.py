@@ -1,23 +1,28 @@
 """Commands that have nothing left to compute, answered from rows alone.
 
 Settings become configurations only with the classes of their components, which bring torch: most
-of a finished command's time.  So what the settings of a command became is kept beside its rows:
+of a finished command's time.  Most of the rest is Hydra's, which makes settings of the words of a
+command.  So what both came to is kept beside the rows:
 
-    <results_dir>/local/resolved/<sources>/<settings>.json
+    <results_dir>/local/asked/<sources>/<words>.json        the settings that words stand for
+    <results_dir>/local/resolved/<sources>/<settings>.json  the configurations that settings became
 
-``sources`` is a digest of the package, its YAML files and the packages that graphs are drawn with,
-``settings`` one of what is asked for, with the tables of hyper-parameters that are outside the
-package.  Where anything else takes part, such as a class or a graph of the user's own, nothing is
-kept, and where nothing is kept everything is resolved as ever.
+``sources`` is a digest of the package, its YAML files, Hydra and its plug-ins, and the packages
+that graphs are drawn with, ``words`` one of a command's, and ``settings`` one of what is asked for,
+with the tables of hyper-parameters that are outside the package.  Where anything else takes part,
+such as YAML files, a class or a graph of the user's own, nothing is kept, and where nothing is kept
+everything is composed and resolved as ever.
 """
 
 import contextlib
 import hashlib
 import json
+import os
+import re
 import shutil
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -49,7 +54,11 @@ SHARED = (
 )
 # What decides no configuration; of a data folder only the user's own files would.
 _UNRELATED = {*SHARED, "repeats"}
-_PACKAGES = ("torch", "numpy", "scipy")
+_PACKAGES = ("torch", "numpy", "scipy", "hydra-core", "omegaconf")
+# Words that mean the same wherever the same YAML files are: overrides without ~ and $, which may
+# stand for a home folder or for the environment, and flags that name no file.
+_LASTING = re.compile(r"-m|--multirun|--workers(=\d+)?|\d+|\+{0,2}(?!hydra\b)[\w./@-]+=[^$~]*")
+_RESULTS = "results_dir="
 
 
 class _Computes(Protocol):
@@ -67,6 +76,61 @@ class Known:
     computation: Computation
     label: str
     plan: str = ""  # in full, where a command asks for nothing else
+
+
+def tell_asked(path: Path | None) -> int | None:
+    """Print the results of a command that has nothing left to compute, and return the exit code.
+
+    None if that cannot be known from its words (``asked_path``), or if something is missing.
+    """
+    content = None if path is None else _read(path)
+    return None if content is None else tell_finished(_settings(content))
+
+
+def keep_asked(settings: Sequence[Settings], words: Sequence[str], path: Path | None) -> None:
+    """Keep the settings that words stand for, if nothing but conf/ and the words decides them.
+
+    path: ``asked_path`` from before they were composed; a file that has changed since may have been
+    read either way
+    """
+    if path is None or path != asked_path(words):
+        return
+    if str(settings[0].results_dir) != _named_folder(words):
+        return
+    first = vars(settings[0])
+    content = [
+        first,
+        *(
+            {k: v for k, v in vars(one).items() if repr(v) != repr(first[k])}
+            for one in settings[1:]
+        ),
+    ]
+    with contextlib.suppress(TypeError):  # a component that is no plain value
+        if _settings(json.loads(json.dumps(content))) == list(settings):
+            _write(path, content, settings[0].results_path)
+
+
+def _settings(content: Sequence[dict[str, Any]]) -> list[Settings]:
+    """Settings from all values of the first, and of the others those that differ."""
+    return [Settings(**(content[0] | one)) for one in content]
+
+
+def asked_path(words: Sequence[str]) -> Path | None:
+    """Where it is kept what words stand for; None for words whose meaning may change."""
+    if not all(_LASTING.fullmatch(word) for word in words):
+        return None
+    try:
+        sources = _sources()
+    except OSError:
+        return None
+    folder = Path(_named_folder(words)) / "local" / "asked" / sources
+    return folder / f"{_digest(list(words))[:24]}.json"
+
+
+def _named_folder(words: Sequence[str]) -> str:
+    """The results folder that words name, as far as can be seen without Hydra."""
+    named = [word.removeprefix(_RESULTS) for word in words if word.startswith(_RESULTS)]
+    return named[-1] if named else str(Settings.results_dir)
 
 
 def tell_finished(settings: Sequence[Settings]) -> int | None:
@@ -182,13 +246,7 @@ def keep_resolved(
         return
     if not all(_is_decided(configuration) for configuration, _ in runs):
         return
-    with contextlib.suppress(OSError):
-        for other in path.parent.parent.glob("*"):
-            if other != path.parent:  # of other sources
-                shutil.rmtree(other, ignore_errors=True)
-        make_folder(path.parent, settings[0].results_path)
-        known = [asdict(one) for _, one in runs]
-        write_atomically(path, json.dumps({"known": known, "digest": _digest(known)}))
+    _write(path, [asdict(one) for _, one in runs], settings[0].results_path)
 
 
 def _is_decided(configuration: "Configuration") -> bool:
@@ -201,18 +259,29 @@ def _is_decided(configuration: "Configuration") -> bool:
 def _load(settings: Sequence[Settings]) -> list[Known] | None:
     """What was kept of the settings; None if there is nothing, or nothing that can be read."""
     path = resolved_path(settings)
-    if path is None:
+    content = None if path is None else _read(path)
+    if content is None:
         return None
+    return [Known(Computation(**one["computation"]), one["label"], one["plan"]) for one in content]
+
+
+def _write(path: Path, content: Any, results_dir: Path) -> None:
+    """Keep something in the folder of these sources, and drop what is of others."""
+    with contextlib.suppress(OSError):
+        for other in path.parent.parent.glob("*"):
+            if other != path.parent:
+                shutil.rmtree(other, ignore_errors=True)
+        make_folder(path.parent, results_dir)
+        write_atomically(path, json.dumps({"kept": content, "digest": _digest(content)}))
+
+
+def _read(path: Path) -> Any:
+    """What was kept; None if there is nothing, or nothing that is as it was written."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["digest"] != _digest(content["known"]):
-            return None
+        return content["kept"] if content["digest"] == _digest(content["kept"]) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return [
-        Known(Computation(**one["computation"]), one["label"], one["plan"])
-        for one in content["known"]
-    ]
 
 
 def _digest(content: Any) -> str:
@@ -242,13 +311,15 @@ def _content(path: Path) -> str:
         return ""
 
 
-@lru_cache(maxsize=1)
 def _sources() -> str:
-    """A digest of all that decides what settings mean, beside themselves."""
+    """A digest of all that decides what words and settings mean, beside themselves."""
     digest = hashlib.sha256()
     package = Path(__file__).parent
     for path in (*sorted(package.rglob("*.py")), *sorted(conf_dir().rglob("*.yaml"))):
         digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
     for name in _PACKAGES:
         digest.update(version(name).encode() + b"\0")
+    for place in sys.path:  # plug-ins of Hydra may add to its search path
+        with contextlib.suppress(OSError):
+            digest.update("\0".join(sorted(os.listdir(Path(place, "hydra_plugins")))).encode())
     return digest.hexdigest()[:16]

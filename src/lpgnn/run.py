@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,29 @@ if TYPE_CHECKING:
     from lpgnn.sweeps.session import Launcher
 
 
+# The words of the command that runs in this process, and where it is kept what they stand for.
+_ASKED: ContextVar[tuple[Sequence[str], Path | None]] = ContextVar("asked", default=((), None))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    def work() -> int:
-        from lpgnn.application import run_application
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    return exit_code(lambda: _work(words))
 
-        return run_application(compute, arguments)
 
-    return exit_code(work)
+def _work(words: Sequence[str]) -> int:
+    from lpgnn.finished import asked_path, tell_asked
+
+    path = asked_path(words)
+    told = tell_asked(path)
+    if told is not None:
+        return told
+    from lpgnn.application import run_application
+
+    before = _ASKED.set((words, path))
+    try:
+        return run_application(compute, words)
+    finally:
+        _ASKED.reset(before)
 
 
 def compute(config: Any) -> None:
@@ -28,10 +45,12 @@ def compute(config: Any) -> None:
 
         compute_job(Path(config.task))
         return
+    from hydra.core.hydra_config import HydraConfig
+
     from lpgnn.composition import composed_point
 
     try:
-        _end(_run_points([composed_point(config)]))
+        _end(_run_points([composed_point(config)], HydraConfig.get()))
     except InputError as error:
         raise Ended(2) from error  # Hydra would print lines of its own
     except (RunError, StorageError) as error:
@@ -51,18 +70,23 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
 
         name = str(config.hydra.runtime.choices["hydra/launcher"])
         launcher = Launcher(name, Path(config.hydra.sweep.dir).absolute(), launch)
-    _end(_run_points(points, launcher))
+    _end(_run_points(points, config.hydra, launcher))
 
 
-def _run_points(points: "Sequence[Point]", launcher: "Launcher | None" = None) -> int:
-    from lpgnn.finished import tell_finished
+def _run_points(points: "Sequence[Point]", hydra: Any, launcher: "Launcher | None" = None) -> int:
+    from lpgnn.composition import is_closed
+    from lpgnn.finished import keep_asked, tell_finished
 
-    told = tell_finished([point.settings for point in points])
-    if told is not None:
-        return told
-    from lpgnn.sweeps.session import run_points  # brings torch
+    settings = [point.settings for point in points]
+    code = tell_finished(settings)
+    if code is None:
+        from lpgnn.sweeps.session import run_points  # brings torch
 
-    return run_points(points, launcher)
+        code = run_points(points, launcher)
+    words, path = _ASKED.get()
+    if code == 0 and path is not None and is_closed(hydra):
+        keep_asked(settings, words, path)
+    return code
 
 
 def _end(code: int) -> None:

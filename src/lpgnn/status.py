@@ -9,6 +9,9 @@ from pathlib import Path
 from lpgnn.errors import InputError, exit_code
 from lpgnn.rows import RowStore, Status, records
 
+# A sweep that has just been started imports and plans before it is on record, and makes its folder.
+_START_SECONDS = 30.0
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
@@ -32,12 +35,22 @@ def _show(folder: Path) -> int:
 
 
 def _follow(folder: Path, seconds: float) -> int:
+    _await_start(folder)
     while True:
         found = _statuses(folder)
         print(time.strftime("%H:%M:%S"), *lines(found), sep="  ", flush=True)
         if not any(one.alive for one in found):
             return 0
         time.sleep(seconds)
+
+
+def _await_start(folder: Path) -> None:
+    """Give a sweep that may be starting the time to come on record."""
+    latest = time.monotonic() + _START_SECONDS
+    if not records(folder):
+        print(f"no sweep is under way in {folder} yet: waiting for one", flush=True)
+    while not records(folder) and time.monotonic() < latest:
+        time.sleep(0.2)
 
 
 def _statuses(folder: Path) -> list[Status]:

@@ -273,7 +273,7 @@ def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ranges": None}, r"dataset\.ranges=None: must be declared"),
+        ({"ranges": None}, r"dataset\.ranges=null: must be declared"),
         ({"ranges": "file"}, r"dataset\.ranges=file: there is no .*ranges\.csv"),
         ({"ranges": "wide"}, r"ranges=wide: must be unit, file, data"),
         ({"ranges": [1, 0]}, r"dataset\.ranges=\[1, 0\] of feature 0: low must be below high"),

@@ -158,7 +158,7 @@ def test_a_dataset_that_lies_in_its_root(tmp_path: Path) -> None:
     [
         ({"class_": "Planetoit"}, r"class=Planetoit: .*did you mean Planetoid"),
         ({"class_": "???"}, "must be a class of torch_geometric.datasets"),
-        ({"ranges": None}, "ranges=None: must be declared"),
+        ({"ranges": None}, "ranges=null: must be declared"),
         ({"arguments": [1]}, "arguments="),
         ({"class_": "KarateClub", "arguments": {"colour": 1}}, "cannot be loaded: TypeError"),
         ({"arguments": {"num_graphs": 3}}, r"with 3 graphs of type Data: must be one graph"),

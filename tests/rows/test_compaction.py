@@ -58,7 +58,7 @@ def test_a_published_file_without_news_is_not_touched(tmp_path: Path) -> None:
     path = publish(tmp_path, table([make_row("z", 0), make_row("a", 0)]) + "\n\n")
     before = path.read_bytes()
     store = RowStore(tmp_path)
-    store.append("cora", [make_row("a", 0)])
+    store.append("cora", [make_row("a", 0, dataset="cora")])
     assert [done.dataset for done in store.compact(publish=True)] == ["cora"]
     assert path.read_bytes() == before
 
@@ -335,8 +335,8 @@ def test_waiting_for_another_compaction_is_said(
 def test_the_entry_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = RowStore(tmp_path)
     store.append("sbm", [make_row("a", 0), make_row("a", 1)])
-    store.append("cora", [make_row("a", 0)])
-    publish(tmp_path, table([make_row("b", 0)]) + "oops\n", "cora")
+    store.append("cora", [make_row("a", 0, dataset="cora")])
+    publish(tmp_path, table([make_row("b", 0, dataset="cora")]) + "oops\n", "cora")
     assert compact.main([f"results_dir={tmp_path}"]) == 0
     local = tmp_path / "local"
     assert capsys.readouterr().out.splitlines() == [

@@ -77,6 +77,11 @@ PUBLISHED: dict[str, tuple[bytes, list[tuple[str, int]], str]] = {
         KEYS[1:2],
         "line 2: checksum",
     ),
+    "a row of another dataset": (
+        table([*ROWS, make_row("c", 0, dataset="cora")]).encode(),
+        KEYS,
+        "line 5: dataset is 'cora', not sbm, after which the file is named",
+    ),
     "a row twice": (GOOD + THIRD, KEYS, ""),
     "a byte order mark": (b"\xef\xbb\xbf" + GOOD, KEYS, ""),
     "Windows line ends": (GOOD.replace(b"\n", b"\r\n"), KEYS, ""),

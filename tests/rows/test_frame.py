@@ -31,11 +31,17 @@ def test_rows_become_a_typed_table(tmp_path: Path) -> None:
     assert list(found.index) == [0, 1, 2, 3]
 
 
-def test_a_copy_of_a_table_under_another_name_adds_nothing(tmp_path: Path) -> None:
+def test_a_copy_of_a_table_under_another_name_adds_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     publish(tmp_path, table([make_row("a", 0), make_row("a", 1)]))
     rows = tmp_path / "rows"
     (rows / "copy.csv").write_bytes((rows / "sbm.csv").read_bytes())
     assert list(results(tmp_path)["repeat"]) == [0, 1]
+    (record,) = caplog.records
+    problem = "dataset is 'sbm', not copy, after which the file is named"
+    told = f"{rows / 'copy.csv'}: 2 lines are not used (line 2: {problem}; line 3: {problem})"
+    assert record.getMessage().startswith(told)
 
 
 def test_the_options_stand_in_place_of_their_text(tmp_path: Path) -> None:

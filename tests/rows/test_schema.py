@@ -10,7 +10,7 @@ from lpgnn.rows.reading import Level, RowFile, Signature, csv_line, table_conten
 from lpgnn.rows.schema import RowValidator, as_cells, column_type, order_columns, split_line
 from rows.rows import make_row
 
-VALIDATOR = RowValidator(COLUMNS)
+VALIDATOR = RowValidator(COLUMNS, "sbm")
 
 
 def line_of(row: dict[str, Any]) -> str:
@@ -158,12 +158,25 @@ def test_a_run_without_clean_labels_has_no_test_metric() -> None:
 
 
 def test_rows_with_few_columns() -> None:
-    few = RowValidator(("id", "repeat", "status"))
+    few = RowValidator(("id", "repeat", "status"), "sbm")
     assert few.check("a,3,failed: because")[:3] == ("a", 3, 0)
     with pytest.raises(ValueError, match="no test metric"):
         few.check("a,3,ok")
-    own = RowValidator(("id", "repeat", "status", "paper/test/mine"))
+    own = RowValidator(("id", "repeat", "status", "paper/test/mine"), "sbm")
     assert own.check("a,3,ok,-7.5")[:3] == ("a", 3, 0)
+
+
+@pytest.mark.parametrize("written", ["cora", '"cora"', "sbm2", "SBM"])
+def test_a_row_is_of_the_dataset_of_its_file(written: str) -> None:
+    line = line_of(make_row("a", 0))
+    for accepted in ("sbm", '"sbm"', ""):  # blank: the column is younger than the row
+        assert VALIDATOR.check(line.replace(",sbm,", f",{accepted},")).identity == "a"
+    with pytest.raises(ValueError, match=f"dataset is '{written.strip(chr(34))}', not sbm"):
+        VALIDATOR.check(line.replace(",sbm,", f",{written},"))
+    other = RowValidator(("id", "dataset", "repeat", "status"), "x.y")  # no order of ours
+    assert other.check("a,x.y,3,failed").repeat == 3
+    with pytest.raises(ValueError, match=r"dataset is 'xzy', not x\.y"):
+        other.check("a,xzy,3,failed")
 
 
 def test_unbalanced_quotes() -> None:
@@ -182,7 +195,7 @@ COMMITTED = sorted((Path(__file__).parents[2] / "results" / "rows").glob("*.csv"
 
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: str(path.stem))
 def test_lines_that_share_settings_are_the_rows_of_csv(path: Path) -> None:
-    file = RowFile(path, Level.PUBLISHED)
+    file = RowFile(path, Level.PUBLISHED, path.stem)
     file.read(Signature.of(path))
     with path.open(newline="", encoding="utf-8") as content:
         expected = [dict.fromkeys(COLUMNS, "") | row for row in csv.DictReader(content)]
@@ -195,11 +208,11 @@ def test_lines_that_share_settings_are_the_rows_of_csv(path: Path) -> None:
 
 
 def test_settings_are_found_by_their_place_not_by_their_text(tmp_path: Path) -> None:
-    path = tmp_path / "sbm.csv"
+    path = tmp_path / "7.csv"
     lines = ["a,7,7,ok,81.5", "a,8,7,ok,82", 'b,7,"7",ok,83']
     columns = ("id", "repeat", "dataset", "status", "paper/test/acc")
     path.write_bytes(table_content(columns, lines))
-    file = RowFile(path, Level.PUBLISHED)
+    file = RowFile(path, Level.PUBLISHED, "7")
     file.read(Signature.of(path))
     assert file.bad == {}
     assert [entry.line for entry in file.entries] == lines

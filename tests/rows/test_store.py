@@ -59,11 +59,17 @@ def test_rows_come_sorted_by_id_and_number_of_the_repeat(tmp_path: Path) -> None
 
 def test_datasets_have_files_of_their_own(tmp_path: Path) -> None:
     store = RowStore(tmp_path)
-    store.append("cora", [make_row("a", 0)])
-    store.append("my.graph-2", [make_row("b", 0)])
+    store.append("cora", [make_row("a", 0, dataset="cora")])
+    store.append("my.graph-2", [make_row("b", 0, dataset="my.graph-2")])
     publish(tmp_path, table([make_row("c", 0)]), "pubmed")
     assert keys(store.read("cora")) == [("a", 0)]
     assert store.datasets() == ["cora", "my.graph-2", "pubmed"]
+
+
+def test_a_row_of_another_dataset_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="row a/0: dataset is 'sbm', not cora"):
+        RowStore(tmp_path).append("cora", [make_row("a", 0)])
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".x", "a b", "x\n"])
@@ -500,7 +506,7 @@ def test_the_rest_of_a_torn_line_is_not_taken_for_a_line(tmp_path: Path) -> None
     (shard,) = shards(tmp_path)
     shard = shard.rename(shard.with_name(f"sbm.{process_name()}-00000000.csv"))  # we live
     header, first, second = shard.read_bytes().splitlines(keepends=True)
-    file = RowFile(shard, Level.SHARD)
+    file = RowFile(shard, Level.SHARD, "sbm")
     file.signature = Signature.of(shard)
     file._read_lines([header, first[:50], first[50:], second])
     assert (file.entries, file.bad) == ([], {})

@@ -30,6 +30,9 @@ class LpgnnSweeper(Sweeper):  # type: ignore[misc]
             )
 
     def sweep(self, arguments: list[str]) -> Any:
+        from lpgnn.application import keep_sweep
+
+        keep_sweep(self.config)
         launch = None if self.launcher is None else self._launch
         return sys.modules[self.module].sweep(arguments, self.config, launch)
 

@@ -75,20 +75,20 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     entries = _wanted(named, _results_dir(kept))
     plan = Plan(protocol, entries, _results_dir(kept), kept)
 
-    def compute_points(points: Sequence[Any], stage: str) -> int:
+    def compute_points(points: Sequence[Any]) -> int:
         launcher = None
         if launch is not None:
             name = str(config.hydra.runtime.choices["hydra/launcher"])
-            launcher = Launcher(name, Path(config.hydra.sweep.dir).absolute() / stage, launch)
+            launcher = Launcher(name, Path(config.hydra.sweep.dir).absolute(), launch)
         return run_points(points, launcher)
 
     trials = [point for tried in plan.trials().values() for _, point in tried]
     print(f"search: {len(trials)} trials", flush=True)
-    code = compute_points(trials, "search")
+    code = compute_points(trials)
     reported = [point for points in plan.reported(plan.chosen()).values() for point in points]
     if reported:
         print(f"reported: {len(reported)} configurations", flush=True)
-        code = max(code, compute_points(reported, "reported"))
+        code = max(code, compute_points(reported))
     if not trials[0].settings.dry_run:
         _write(load_protocol(), kept)
     if code:

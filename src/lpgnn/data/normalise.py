@@ -121,7 +121,9 @@ def make_graph(
     used = Ranges()
     if raw_features is None:
         if feature_dim is None or feature_dim < 1:
-            raise InputError("feature_dim", feature_dim, "at least 1 where there are no features")
+            raise InputError(
+                "feature_dim", str(feature_dim), "at least 1 where there are no features"
+            )
         features, d, raw_d = None, feature_dim, feature_dim
     else:
         _check_features(raw_features, topology.num_nodes)

@@ -53,7 +53,7 @@ def graph_from_pyg(
     feature_dim = getattr(data, "feature_dim", None)
     if features is None and feature_dim is None:
         raise InputError(
-            "data.x", None, "must be a tensor of shape [N, d], or set data.feature_dim"
+            "data.x", "None", "must be a tensor of shape [N, d], or set data.feature_dim"
         )
     num_classes = getattr(data, "num_classes", None)
     if num_classes is None:

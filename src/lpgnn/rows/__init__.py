@@ -23,6 +23,7 @@ from lpgnn.rows.records import SweepRecord as SweepRecord
 from lpgnn.rows.records import Wanted as Wanted
 from lpgnn.rows.records import at_work as at_work
 from lpgnn.rows.records import claimed as claimed
+from lpgnn.rows.records import holds_records as holds_records
 from lpgnn.rows.records import marked as marked
 from lpgnn.rows.records import records as records
 from lpgnn.rows.schema import COLUMNS as COLUMNS

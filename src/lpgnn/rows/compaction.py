@@ -81,7 +81,7 @@ def compact_dataset(layout: Layout, dataset: str, *, publish: bool) -> Compacted
     _remove_merged(layout, dataset)
     _take_shards(layout, dataset)
     files = [
-        _read(path, level)
+        _read(path, level, dataset)
         for path, level in layout.files(dataset)
         if path.parent != layout.shards and (publish or path != published)
         if path.exists()  # a shard may be a link to nowhere
@@ -116,9 +116,9 @@ def seal_dataset(layout: Layout, dataset: str) -> Iterator[Sealed]:
         if level is Level.SHARD:
             continue
         remove_temporary_files(path)
-        if not (found := _read(path, level)).is_unsealed and not found.bad:
+        if not (found := _read(path, level, dataset)).is_unsealed and not found.bad:
             continue
-        file = _read(path, level, vouched=True)
+        file = _read(path, level, dataset, vouched=True)
         if file.unusable:
             raise InputError("results_dir", path, file.unusable)
         if file.bad:
@@ -154,8 +154,8 @@ def _take_shards(layout: Layout, dataset: str) -> None:
             path.rename(layout.merging / path.name)
 
 
-def _read(path: Path, level: Level, *, vouched: bool = False) -> RowFile:
-    file = RowFile(path, level, vouched=vouched)
+def _read(path: Path, level: Level, dataset: str, *, vouched: bool = False) -> RowFile:
+    file = RowFile(path, level, dataset, vouched=vouched)
     file.read(Signature.of(path))
     return file
 

@@ -27,23 +27,18 @@ _DTYPES: dict[ColumnType, str] = {
 def results(results_dir: Path | str = "results") -> "pd.DataFrame":
     """All rows of a results folder, sorted by dataset, id and repeat.
 
-    Columns have types, and the components' options are columns (``filter.steps``).  A file counts
-    for the dataset that it is named after: a copy under another name adds nothing.
+    Columns have types, and the components' options are columns (``filter.steps``).
     """
     import pandas as pd
 
     store = RowStore(results_dir)
     if not store.results_dir.is_dir():
         raise InputError("results_dir", results_dir, "no such folder")
-    tables = (_of_dataset(_typed_table(store.entries(name)), name) for name in store.datasets())
+    tables = (_typed_table(store.entries(name)) for name in store.datasets())
     filled = [table for table in tables if len(table)] or [_typed_table([])]
     table = pd.concat(filled, ignore_index=True)
     table = table[list(order_columns(table.columns))]
     return _with_options(table) if "options" in table else table
-
-
-def _of_dataset(table: "pd.DataFrame", dataset: str) -> "pd.DataFrame":
-    return table[table["dataset"] == dataset] if "dataset" in table else table
 
 
 def _typed_table(entries: Sequence[Entry]) -> "pd.DataFrame":

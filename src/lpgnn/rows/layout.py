@@ -7,7 +7,7 @@
     <results_dir>/local/set_aside/              lines that are no rows (.bad), and copies of damaged
                                                 files that a compaction replaced
     <results_dir>/local/runs/<id>/<repeat>/     what a run saved beside its row
-    <results_dir>/local/resolved/               what finished commands asked for (lpgnn.finished)
+    <results_dir>/local/asked/, resolved/       what finished commands asked for (lpgnn.finished)
 
 Files are listed in the order in which a compaction moves rows (shards, merging, compacted,
 published), so that a row on the move is found once or twice, never missed.

@@ -121,7 +121,7 @@ class Signature(NamedTuple):
 
 
 class RowFile:
-    """The rows of one file.
+    """The rows of one file, which are all of one dataset.
 
     ``bad`` maps line numbers to what is wrong with them.  ``unusable`` says why nothing can be
     used; ``unreadable`` that the system did not let us read it, so that its content is unknown.
@@ -129,8 +129,8 @@ class RowFile:
     vouched: somebody vouches for the lines of a table, whatever its checksums are
     """
 
-    def __init__(self, path: Path, level: Level, *, vouched: bool = False) -> None:
-        self.path, self.level = path, level
+    def __init__(self, path: Path, level: Level, dataset: str, *, vouched: bool = False) -> None:
+        self.path, self.level, self.dataset = path, level, dataset
         self.vouched = vouched
         self.signature = Signature(0, 0, 0)
         self.entries: list[Entry] = []
@@ -251,7 +251,7 @@ class RowFile:
             elif not self.vouched:
                 self.unusable = UNSEALED
                 return
-        self._validator = row_validator(columns)
+        self._validator = row_validator(columns, self.dataset)
 
     def _take_row(self, line: str, written: int, validator: RowValidator) -> None:
         row = validator.check(line)
@@ -310,10 +310,10 @@ def shard_header(columns: Sequence[str], written: int) -> bytes:
 
 
 def shard_lines(
-    columns: Sequence[str], rows: Sequence[Mapping[str, object]], written: int
+    dataset: str, columns: Sequence[str], rows: Sequence[Mapping[str, object]], written: int
 ) -> bytes:
     """The lines of rows in a shard.  Raises ValueError for a row that no reader would accept."""
-    validator = row_validator(tuple(columns))
+    validator = row_validator(tuple(columns), dataset)
     lines = []
     for row in rows:
         cells = as_cells(row, columns)

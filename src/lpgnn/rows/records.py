@@ -61,18 +61,18 @@ class SweepRecord:
     def start(
         cls, results_dir: Path, wanted: Sequence[Wanted], folder: Path | None = None
     ) -> "SweepRecord":
-        """Put a sweep on record, in a folder of its own unless given."""
+        """Put a sweep on record in a new folder: this one, if others look for records there."""
         ours = {(one.id, repeat) for one in wanted for repeat in one.repeats}
         for earlier in records(results_dir):
             if not earlier.is_alive() and earlier.missing(RowStore(results_dir)) <= ours:
                 earlier.remove()  # it was killed, and has nothing left that we do not take over
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{process_name()}-{secrets.token_hex(2)}"
-        record = cls(folder or _sweeps(results_dir) / name)
+        if folder is not None and holds_records(folder, results_dir) and not folder.exists():
+            name = folder.name
+        record = cls(_sweeps(results_dir) / name)
         content = {"started": time.time(), "wanted": [asdict(one) for one in wanted]}
         try:
-            if folder is None:
-                make_folder(record.folder, results_dir)
-            record.folder.mkdir(parents=True, exist_ok=True)
+            make_folder(record.folder, results_dir)
             write_atomically(record._beat, "")  # first: a record without one is a dead sweep's
             write_atomically(record.folder / "sweep.json", json.dumps(content))
         except OSError as error:
@@ -171,6 +171,11 @@ class Status:
     @property
     def runs(self) -> int:
         return self.done + self.running + self.failed + self.left
+
+
+def holds_records(folder: Path, results_dir: Path) -> bool:
+    """Whether a folder is one of those that hold a sweep's record, which go when it is over."""
+    return folder.absolute().parent == _sweeps(results_dir).absolute()
 
 
 def records(results_dir: Path) -> list[SweepRecord]:

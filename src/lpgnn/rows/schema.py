@@ -150,16 +150,20 @@ class Valid(NamedTuple):
 class RowValidator:
     """Checks rows with given columns: identity, repeat, status, and the type of every cell.
 
+    They must be of the dataset that their file is named after: a copy under another name would
+    count its rows twice.
+
     A cell may be blank where a row is older than its column or a setting does not apply, but a row
     that is ok has at least one test metric.  No check depends on blank columns being there:
     compaction adds them.
     """
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[str], dataset: str) -> None:
         self.columns = COLUMNS if tuple(columns) == COLUMNS else tuple(columns)
-        self._patterns = {name: re.compile(_pattern(name)) for name in columns}
+        self._dataset = dataset
+        self._patterns = {name: re.compile(_pattern(name, dataset)) for name in columns}
         self._tests = [name for name in columns if "/test/" in name]
-        self._plain = _PlainLine.of(self.columns)
+        self._plain = _PlainLine.of(self.columns, dataset)
         self._valid_options = {""}  # cells as they stand in a line
         self._settings = ""  # of the last plain line
 
@@ -197,7 +201,8 @@ class RowValidator:
         row = dict(zip(self.columns, cells, strict=True))
         for name, pattern in self._patterns.items():
             if not pattern.fullmatch(row[name]):
-                expected = _EXPECTED.get(name) or _EXPECTED[column_type(name)]
+                own = {**_EXPECTED, "dataset": f"{self._dataset}, after which the file is named"}
+                expected = own.get(name) or own[column_type(name)]
                 return f"{name} is {row[name][:20]!r}, not {expected}"
         if row["status"] == "ok":
             if not any(row[name] for name in self._tests):
@@ -210,15 +215,17 @@ class RowValidator:
 
 
 @lru_cache(maxsize=64)
-def row_validator(columns: tuple[str, ...]) -> RowValidator:
+def row_validator(columns: tuple[str, ...], dataset: str) -> RowValidator:
     """The validator of rows with these columns; files of the same kind share it."""
-    return RowValidator(columns)
+    return RowValidator(columns, dataset)
 
 
-def _pattern(name: str) -> str:
+def _pattern(name: str, dataset: str) -> str:
     """What a cell must match."""
     if name in _KEYS:
         return _KEYS[name]
+    if name == "dataset":
+        return f"(?:{re.escape(dataset)})?"
     return f"(?:{_PATTERNS[column_type(name)]})?"
 
 
@@ -229,12 +236,13 @@ class _PlainLine:
     settings are JSON is left open.
     """
 
-    def __init__(self, settings: Sequence[str], measured: Sequence[str]) -> None:
+    def __init__(self, settings: Sequence[str], measured: Sequence[str], dataset: str) -> None:
         text = r'(?:[^",]*+|"(?:[^"]++|"")*+")'
         cells = {
-            name: text if column_type(name) == "text" else _pattern(name)
+            name: text if column_type(name) == "text" else _pattern(name, dataset)
             for name in (*settings, *measured)
         }
+        cells["dataset"] = _pattern("dataset", dataset)
         for name in measured:
             if name.endswith("/test/acc"):
                 cells[name] = _PATTERNS["share"].removesuffix("|nan")
@@ -249,7 +257,7 @@ class _PlainLine:
         self._measured = re.compile("," + _joined(cells, measured) + without["measured"])
 
     @classmethod
-    def of(cls, columns: Sequence[str]) -> "_PlainLine | None":
+    def of(cls, columns: Sequence[str], dataset: str) -> "_PlainLine | None":
         """None for columns in another order than ours, or without settings or an accuracy."""
         if columns[:2] != ("id", "repeat") or "status" not in columns:
             return None
@@ -257,7 +265,7 @@ class _PlainLine:
         settings, measured = columns[2:at], columns[at:]
         is_usual = "written" not in settings and "options" not in measured
         has_accuracy = any(name.endswith("/test/acc") for name in measured)
-        return cls(settings, measured) if settings and is_usual and has_accuracy else None
+        return cls(settings, measured, dataset) if settings and is_usual and has_accuracy else None
 
     def match(self, line: str, settings: str) -> Valid | None:
         """The row of a line with these settings; None if it has others or is no plain one."""

@@ -23,7 +23,7 @@ from lpgnn.rows.compaction import (
     compaction_lock,
     seal_dataset,
 )
-from lpgnn.rows.layout import Layout
+from lpgnn.rows.layout import Layout, check_name
 from lpgnn.rows.reading import (
     Entry,
     RowFile,
@@ -105,8 +105,10 @@ class RowStore:
     def append(self, dataset: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Add rows to this process's shard; they are on disk when this returns.
 
-        Raises StorageError if they cannot be written.
+        Raises StorageError if they cannot be written, and ValueError for a row that no reader would
+        accept, such as one of another dataset.
         """
+        check_name(dataset)
         taken = list(rows)  # a generator may raise an OSError of its own
         try:
             self._folder.append(dataset, taken)
@@ -186,7 +188,7 @@ class _Folder:
                 *(self._last_written + 1, time.time_ns()),
                 *(1 + time for time in self._times(dataset, rows)),
             )
-            lines = shard_lines(columns, rows, written)
+            lines = shard_lines(dataset, columns, rows, written)
             # After a fork the parent's shards stay the parent's; after an error a shard may end in
             # a torn line, and is not used again.
             key = (os.getpid(), dataset, columns)
@@ -225,7 +227,7 @@ class _Folder:
                 if file is None or file.signature != signature or file.is_torn:
                     rebuild |= file is not None and not file.has_grown_to(signature)
                     if file is None or not file.has_grown_to(signature):
-                        file = RowFile(path, level)
+                        file = RowFile(path, level, dataset)
                     added += file.read(signature)
                 found[path] = file
             except FileNotFoundError:

@@ -50,7 +50,7 @@ def write_jobs(
             {"id": c.identity, "repeats": repeats, "settings": _plain(settings[c.identity])}
             for c, repeats in task.parts
         ]
-        path = _task_file(folder, number)
+        path = _task_file(folder.absolute(), number)  # a job may start elsewhere
         write_atomically(path, json.dumps({"parts": parts}, indent=1))
         escaped = str(path).replace("'", r"\'")
         jobs.append([f"+task='{escaped}'"])

@@ -49,7 +49,7 @@ class Launcher:
     """Sends jobs elsewhere: each is a list of overrides that tells it its task."""
 
     name: str
-    folder: Path  # of this sweep, where the jobs find their tasks
+    outputs: Path  # where it leaves what it writes itself: scripts and logs of the jobs
     launch: Callable[[Sequence[Sequence[str]]], Any]
 
 
@@ -149,15 +149,16 @@ def _compute(
         for task in tasks
         for c, repeats in task.parts
     ]
-    folder = None if launcher is None else launcher.folder
-    record = SweepRecord.start(execution.results_dir, runs, folder)
+    # What a launcher writes goes with the record, unless the user wants to have it elsewhere.
+    beside = None if launcher is None else launcher.outputs
+    record = SweepRecord.start(execution.results_dir, runs, beside)
     forks = launcher is None and execution.worker_count() > 0
     with record.alive(beats=not forks):
         if launcher is None:
             execution = replace(execution, record=record.folder)
             failures = run_tasks(tasks, execution, costs=costs)
         else:
-            failures = _launch(tasks, launcher, wanted)
+            failures = _launch(tasks, launcher, record.folder, wanted)
     record.finish(failed=bool(failures))
     return failures
 
@@ -165,19 +166,21 @@ def _compute(
 def _launch(
     tasks: Sequence[Task],
     launcher: Launcher,
+    folder: Path,
     wanted: Mapping[str, tuple[Configuration, Settings]],
 ) -> list[Failure]:
-    jobs = write_jobs(launcher.folder, tasks, {key: one for key, (_, one) in wanted.items()})
+    """Have tasks computed elsewhere.  folder: the sweep's record, where jobs find their tasks"""
+    jobs = write_jobs(folder, tasks, {key: one for key, (_, one) in wanted.items()})
     many = "s" if len(jobs) > 1 else ""
     print(f"{len(jobs)} task{many} for {launcher.name}; lpgnn status follows them", flush=True)
-    queue = SlurmQueue(launcher.folder, len(tasks))
-    with ended_if_lost(launcher.folder, tasks, queue):
+    queue = SlurmQueue(launcher.outputs, len(tasks))
+    with ended_if_lost(folder, tasks, queue):
         try:
             launcher.launch(jobs)
         except Exception as error:  # one lost job must not hide what became of the others
             print(f"{launcher.name}: {describe_error(error)}", file=sys.stderr)
-            wait_for_others(launcher.folder, tasks, queue)
-    return failures_of(launcher.folder, tasks)
+            wait_for_others(folder, tasks, queue)
+    return failures_of(folder, tasks)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What SLURM itself says of a sweep's jobs: submitit asks only its accounts, which may not be kept.
 
-submitit leaves the script that it has submitted in the sweep's folder, under the job's number.  A
+submitit leaves the script that it has submitted in Hydra's folder, under the job's number.  A
 sweep of one task is a plain job, and one of more an array whose indices are the tasks' numbers.
 """
 
@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _ASK_SECONDS = 60.0  # the controller serves the whole cluster; it knows ended jobs for minutes
@@ -21,10 +22,11 @@ _OVER = {
 
 
 class SlurmQueue:
-    """The jobs of a sweep as squeue lists them."""
+    """The jobs of a sweep as squeue lists them, made before they are submitted."""
 
     def __init__(self, folder: Path, tasks: int) -> None:
         self.folder, self.tasks = folder, tasks
+        self._earlier = set(self._scripts())  # of other sweeps in the same folder
         self._job: str | None = None
         self._asked = -math.inf
         self._states: dict[str, str] | None = None
@@ -53,11 +55,16 @@ class SlurmQueue:
 
     def _submitted(self) -> str | None:
         """The number of the sweep's job, if SLURM was given one."""
-        for script in self.folder.glob(".submitit/*/*_submission.sh"):
+        for script in self._scripts():
             with contextlib.suppress(OSError):
+                if script in self._earlier:
+                    continue
                 if "#SBATCH" in script.read_text(errors="replace"):  # local jobs have one, too
                     return script.name.removesuffix("_submission.sh")
         return None
+
+    def _scripts(self) -> Iterator[Path]:
+        return self.folder.glob(".submitit/*/*_submission.sh")
 
 
 def _listed() -> dict[str, str] | None:
