@@ -16,6 +16,7 @@ from lpgnn.privacy import (
     Collected,
     LabelMechanism,
     LabelReports,
+    LaplaceOneHot,
     RandomizedResponse,
     SubsetSelection,
 )
