@@ -150,7 +150,7 @@ def table_of(question: Question, task: Task, node: int, x: Any) -> Counter[int]:
     found: Counter[int] = Counter()
     for probability, report in outcomes(lambda bits: draw(random_bits=bits)):
         assert (report.node, report.indices, report.bits) == (node, (), ())
-        found[report.label] += probability  # type: ignore[assignment, index]
+        found[report.label] += probability  # type: ignore[assignment]
     assert sum(found.values()) == 1
     return found
 
@@ -187,7 +187,7 @@ def worst_ratio(question: Question, task: Task, node: int) -> Fraction:
     """Of an answer's probabilities, over all pairs of inputs and all answers."""
     tables = [table_of(question, task, node, x) for x in INPUTS]
     return max(
-        Fraction(a[k], b[k])  # type: ignore[arg-type]
+        Fraction(a[k], b[k])
         for a, b in itertools.permutations(tables, 2)
         for k in range(question.num_classes)
     )
