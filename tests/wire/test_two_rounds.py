@@ -189,7 +189,7 @@ def test_simulated_users_answer_by_the_client(
 def test_learners_that_need_features_are_told_that_there_are_none(place: Path) -> None:
     with pytest.raises(InputError, match=r"learner=drop: needs features.*ask \(two_round\)"):
         Settings(reports=place / "0.npz").resolve()
-    with pytest.raises(InputError, match="x_eps=.*: is decided by the collected reports"):
+    with pytest.raises(InputError, match=r"x_eps=.*: is decided by the collected reports"):
         Settings(reports=place / "0.npz", learner="two_round", x_eps=5.0).resolve()
     assert run.main(
         [f"reports={place / '0.npz'}", "learner=label_propagation", "repeats=1", "--workers", "0",
