@@ -381,9 +381,11 @@ def candidate(question: Question, node: int, k: int) -> bytes:
 def unit_vector(task: Task, features: Features) -> dict[int, int]:
     """z = sqrt(x / sum x) in units of 2^-24, its entries other than 0; empty where x is zero."""
     values = features if isinstance(features, Mapping) else dict(enumerate(features))
-    twice = 2 << _POSITION_PLACES
-    places = ((i, task.position(i, values.get(i, 0.0))) for i in range(task.num_features))
-    x = {i: (twice * place + 1) // 2 for i, place in places if place}
+    shared, twice, x = len(task.ranges) == 1, 2 << _POSITION_PLACES, {}
+    for i in range(task.num_features):
+        value = values.get(i, 0.0)
+        if value != 0 or task.ranges[0 if shared else i][0] < 0:  # else it is at or below its range
+            x[i] = (twice * task.position(i, value) + 1) // 2
     total = sum(x.values())
     roots = {i: math.isqrt((own << 2 * VECTOR_PLACES) // total) for i, own in x.items() if own}
     return {i: root for i, root in sorted(roots.items()) if root}
