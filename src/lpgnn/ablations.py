@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import torch
+
 from lpgnn.learners import Drop
 from lpgnn.learners.batch import mean_weight, one_hot
-from lpgnn.learners.drop import DenoisedBatch
+from lpgnn.learners.drop import DenoisedBatch, votes
 from lpgnn.learners.learner import Run, Server
 
 
@@ -26,6 +28,8 @@ class TrainingDrop(Drop):
     def prepare(self, runs: Sequence[Run], server: Server) -> DenoisedBatch:
         batch = super().prepare(runs, server)
         is_training, c = batch.train > 0, batch.excess.shape[1]
-        sent = one_hot(batch.classes, is_training, c)
-        mass, denoised = batch.operator.propagate_classes(sent, self.label_steps).max(dim=1)
-        return replace(batch, target=mean_weight(one_hot(denoised, is_training & (mass > 0), c)))
+        noisy = torch.stack([votes(run.collected.labels) for run in runs]).to(server.device)
+        sent = noisy * is_training[:, None]
+        received = batch.operator.propagate_classes(sent, self.label_steps)
+        informed = is_training & (received != 0).any(1)
+        return replace(batch, target=mean_weight(one_hot(received.max(dim=1).indices, informed, c)))

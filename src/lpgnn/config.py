@@ -507,10 +507,18 @@ class Configuration:
     @property
     def holds_matrix(self) -> bool:
         """Whether a run holds an N x d matrix, or as many bits, on the server's side."""
+        has_network = self.filter is not None and self.backbone is not None
+        return self.forms_matrix or (has_network and self.report_form == "signs")
+
+    @property
+    def forms_matrix(self) -> bool:
+        """Whether the filtered reports are formed before the first epoch, as N x d numbers."""
         if self.filter is None or self.backbone is None:
             return False
-        dense = self.backbone.needs_dense or not self.filter.is_linear
-        return dense or self.report_form != "sparse"
+        if self.backbone.needs_dense or self.report_form == "dense":
+            return True
+        size = self.graph
+        return self.filter.forms_matrix(size.num_nodes, size.num_features, size.num_entries)
 
     @property
     def total_budget(self) -> float:

@@ -165,7 +165,7 @@ def _runs_together(configuration: Configuration, graph: Graph, prepared: Prepare
         return 1  # nothing is gained by company
     width = 16 * configuration.hidden_dim
     if configuration.holds_matrix:
-        width = graph.feature_dim
+        width = max(width, graph.feature_dim)
     together = _HELD_BYTES // (4 * graph.num_nodes * width)
     if prepared.backend.device.type == "cpu":
         together = min(together, _CACHED_BYTES // (4 * graph.num_nodes * configuration.hidden_dim))

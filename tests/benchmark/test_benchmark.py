@@ -108,8 +108,25 @@ def test_every_entry_but_controls_has_blank_runs(
 ) -> None:
     for (name, _, _), points in computed.reported(chosen).items():
         blank = [p for p in points if p.control]
-        assert len(blank) == (0 if name == "labels_only" else 2)
+        # The filter is conditioned: one budget serves all.
+        assert [p.settings.x_eps for p in blank] == ([] if name == "labels_only" else [1.0])
         assert {p.settings.component("feature").name for p in blank} <= {"blank"}
+
+
+def test_blank_reports_have_every_budget_where_the_filter_keeps_their_size() -> None:
+    entry = Entry("mb", "Multi-bit", "whole method", settings={"filter": "kprop"}, trials=0)
+    plan = Plan(PROTOCOL, {"mb": entry}, Path("results"))
+    for points in plan.reported({setting: {} for setting in plan.trials()}).values():
+        assert [(p.settings.x_eps, p.control) for p in points] == [
+            *((eps, False) for eps in PROTOCOL.x_eps),
+            *((eps, True) for eps in PROTOCOL.x_eps),
+        ]
+
+
+def test_one_control_serves_all_budgets_of_its_label_budget(found: list[Standing]) -> None:
+    mb = [s for s in found if (s.entry.name, s.y_eps) == ("mb", 1.0)]
+    assert [s.x_eps for s in mb] == [0.1, 1.0]
+    assert all(s.blank is not None for s in mb)
 
 
 def test_standings_from_the_rows(found: list[Standing]) -> None:

@@ -11,8 +11,15 @@ from lpgnn.data.graph import Topology
 from lpgnn.errors import InputError
 from lpgnn.learners import CrossEntropy, Drop, ForwardCorrection, LabelBatch, NetworkLearner
 from lpgnn.learners.batch import FLOOR
-from lpgnn.learners.drop import DenoisedBatch
-from lpgnn.privacy import Collected, RandomizedResponse
+from lpgnn.learners.drop import DenoisedBatch, votes
+from lpgnn.privacy import (
+    Collected,
+    LabelMechanism,
+    LabelReports,
+    LaplaceOneHot,
+    RandomizedResponse,
+    SubsetSelection,
+)
 from propagation.graphs import dense_kprop, path_and_isolated, random_topology, seeded
 
 from .block_graph import both_kernels, label_reports, run_of, server_of
@@ -39,11 +46,12 @@ def server_side(
     y_eps: float = 1.0,
     num_classes: int = C,
     topology: Topology | None = None,
+    reports: LabelReports | None = None,
 ) -> Collected:
     return Collected(
         topology=topology or random_topology(N),
         features=None,
-        labels=label_reports(labels, y_eps, num_classes),
+        labels=reports or label_reports(labels, y_eps, num_classes),
         train_mask=train,
         val_mask=val,
         x_eps=math.inf,
@@ -313,3 +321,37 @@ def test_noisy_labels_bound_the_loss_of_sure_models(steps: int) -> None:
 def test_label_steps_that_are_still_open_are_refused() -> None:
     with pytest.raises(InputError, match=r"learner\.steps=null: must be set"):
         batch_of([random_run(0)], Drop())
+
+
+@pytest.mark.parametrize(
+    "mechanism", [LaplaceOneHot(), SubsetSelection(subset_size=2)], ids=lambda m: m.name
+)
+@pytest.mark.parametrize("steps", [1, 3])
+def test_drop_propagates_estimates_where_a_report_is_more_than_a_class(
+    mechanism: LabelMechanism, steps: int
+) -> None:
+    own = random_run(2)
+    labels = torch.randint(C, (N,), generator=seeded(7))
+    labelled = own.train_mask | own.val_mask
+    reports = mechanism.bind(1.0, C).collect(labels, labelled, generator=seeded(8))
+    own = server_side(labels, own.train_mask, own.val_mask, reports=reports)
+    propagation = torch.linalg.matrix_power(dense_kprop(random_topology(N)), steps)
+    received = propagation @ own.labels.estimate.double().t()  # [N, c]
+    found = denoised(own, steps)
+    informed = own.train_mask & (received.abs().amax(1) > 0)
+    assert torch.equal(found.sum(0) > 0, informed)
+    assert torch.equal(found.argmax(0)[informed], received.argmax(1)[informed])
+    classes = torch.zeros(N, C, dtype=torch.float64)
+    classes[labelled, own.labels.classes[labelled]] = 1
+    # The likeliest classes alone say something else.
+    assert not torch.equal(
+        received.argmax(1)[informed], (propagation @ classes).argmax(1)[informed]
+    )
+
+
+def test_votes_of_randomized_response_are_its_classes() -> None:
+    labels = random_run(0).labels
+    counted = votes(labels)
+    assert torch.equal(counted.sum(0) > 0, labels.classes >= 0)
+    assert torch.equal(counted.argmax(0)[labels.classes >= 0], labels.classes[labels.classes >= 0])
+    assert set(counted.unique().tolist()) == {0.0, 1.0}

@@ -30,49 +30,54 @@ from .graphs import (
 )
 from .mechanisms import MECHANISMS
 
-N, D, H = 30, 12, 5
-WIDE = 150  # features, where the products of dense reports cost more than steps over the graph
+N, D, H = 30, 150, 5  # so many features that products with N x D numbers cost more than five steps
+NARROW = 12  # so few that they cost less than one step
 
 
-def clean_features(seed: int = 0) -> CsrMatrix:
-    dense = torch.rand(N, D, generator=seeded(seed))
+def clean_features(seed: int = 0, width: int = D) -> CsrMatrix:
+    dense = torch.rand(N, width, generator=seeded(seed))
     return CsrMatrix.from_dense(torch.where(dense > 0.6, dense, 0.0))
 
 
-def empty_matrix() -> CsrMatrix:
-    return CsrMatrix.from_dense(torch.zeros(N, D))
+def empty_matrix(width: int = D) -> CsrMatrix:
+    return CsrMatrix.from_dense(torch.zeros(N, width))
 
 
-def mechanism_reports(name: str, seed: int = 0, epsilon: float = 3.0) -> FeatureReports:
-    return MECHANISMS[name](epsilon, D).perturb(clean_features(seed), generator=seeded(seed))
+def mechanism_reports(
+    name: str, seed: int = 0, epsilon: float = 3.0, width: int = D
+) -> FeatureReports:
+    mechanism = MECHANISMS[name](epsilon, width)
+    return mechanism.perturb(clean_features(seed, width), generator=seeded(seed))
 
 
-def sparse_reports(kind: str, runs: int) -> list[FeatureReports]:
+def sparse_reports(kind: str, runs: int, width: int = D) -> list[FeatureReports]:
     if kind == "raw":
-        return [FeatureReports(clean_features(r), 1.0, 0.0) for r in range(runs)]
+        return [FeatureReports(clean_features(r, width), 1.0, 0.0) for r in range(runs)]
     if kind == "ones":
-        return [FeatureReports(empty_matrix(), 1.0, 1.0) for _ in range(runs)]
+        return [FeatureReports(empty_matrix(width), 1.0, 1.0) for _ in range(runs)]
     if kind == "mb":
-        return [mechanism_reports("mb", r) for r in range(runs)]
+        return [mechanism_reports("mb", r, width=width) for r in range(runs)]
     if kind == "mb, m = 4":
-        return [mechanism_reports("mb", r, epsilon=9.0) for r in range(runs)]
+        return [mechanism_reports("mb", r, epsilon=9.0, width=width) for r in range(runs)]
     # Runs of different kinds, scales and offsets side by side.
     mixed = [
-        mechanism_reports("mb", 0),
-        FeatureReports(empty_matrix(), 1.0, 1.0),
-        FeatureReports(clean_features(1), 1.0, 0.0),
-        mechanism_reports("mb", 2, epsilon=9.0),
+        mechanism_reports("mb", 0, width=width),
+        FeatureReports(empty_matrix(width), 1.0, 1.0),
+        FeatureReports(clean_features(1, width), 1.0, 0.0),
+        mechanism_reports("mb", 2, epsilon=9.0, width=width),
     ]
     return mixed[:runs]
 
 
-def wide_one_bit_reports(seed: int = 0) -> FeatureReports:
-    wide = CsrMatrix.from_dense(torch.rand(N, WIDE, generator=seeded(seed)))
-    return MECHANISMS["1b"](200.0, WIDE).perturb(wide, generator=seeded(seed))
+def reports_of(kind: str, runs: int, width: int = D) -> list[FeatureReports]:
+    if kind in SPARSE:
+        return sparse_reports(kind, runs, width)
+    return [mechanism_reports(kind, r, width=width) for r in range(runs)]
 
 
-def wide_sparse_reports() -> FeatureReports:
-    return FeatureReports(CsrMatrix.from_dense(torch.eye(N, WIDE)), 2.0, 0.5)
+def one_bit_reports(seed: int = 0) -> FeatureReports:
+    """At a budget at which the bits say something."""
+    return mechanism_reports("1b", seed, epsilon=200.0)
 
 
 SPARSE = ["raw", "ones", "mb", "mb, m = 4", "mixed"]
@@ -107,11 +112,11 @@ def features_of(
     return linear_features(reports, operator, coefficients, backend, row_factors)
 
 
-def form_of(kind: str, coefficients: tuple[float, ...], backend: Backend) -> type:
-    """Without steps the bits of narrow reports pay, too, where loops read bits."""
-    few_bits = kind == "1b" and len(coefficients) == 1 and backend.compiled
-    factored = kind in SPARSE or few_bits
-    return FactoredFeatures if factored else DenseFeatures
+def form_of(kind: str, coefficients: tuple[float, ...], backend: Backend, width: int = D) -> type:
+    """Few numbers or bits pay on wide reports, and without steps on narrow ones, too."""
+    few = kind in SPARSE or (kind == "1b" and backend.compiled)  # only those loops read bits
+    pays = width == D or len(coefficients) == 1
+    return FactoredFeatures if few and pays else DenseFeatures
 
 
 def random_factors() -> Tensor:
@@ -176,27 +181,39 @@ def test_sparse_reports_are_factored(
 
 
 @both_backends
+@pytest.mark.parametrize("kind", SPARSE)
+@pytest.mark.parametrize("coefficients", FILTERS[1:])
+@pytest.mark.parametrize("runs", [1, 4])
+def test_narrow_sparse_reports_are_filtered_once(
+    kind: str, coefficients: tuple[float, ...], runs: int, backend: Backend
+) -> None:
+    reports = sparse_reports(kind, runs, NARROW)
+    check_against_dense(reports, coefficients, DenseFeatures, backend)
+
+
+@both_backends
 @pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("coefficients", FILTERS)
 @pytest.mark.parametrize("runs", [1, 3])
+@pytest.mark.parametrize("width", [D, NARROW])
 def test_dense_reports_are_filtered_once(
-    name: str, coefficients: tuple[float, ...], runs: int, backend: Backend
+    name: str, coefficients: tuple[float, ...], runs: int, width: int, backend: Backend
 ) -> None:
-    reports = [mechanism_reports(name, r) for r in range(runs)]
-    check_against_dense(reports, coefficients, form_of(name, coefficients, backend), backend)
+    reports, form = reports_of(name, runs, width), form_of(name, coefficients, backend, width)
+    check_against_dense(reports, coefficients, form, backend)
 
 
 @both_backends
 @pytest.mark.parametrize("coefficients", FILTERS)
 @pytest.mark.parametrize("kind", [*SPARSE, *DENSE])
+@pytest.mark.parametrize("width", [D, NARROW])
 def test_rows_are_multiplied_by_their_factors(
-    kind: str, coefficients: tuple[float, ...], backend: Backend
+    kind: str, coefficients: tuple[float, ...], width: int, backend: Backend
 ) -> None:
-    known = kind in SPARSE
-    reports = sparse_reports(kind, 4) if known else [mechanism_reports(kind, r) for r in range(3)]
+    reports = reports_of(kind, 4, width)
     factors = random_factors()
     before = factors.clone()
-    form = form_of(kind, coefficients, backend)
+    form = form_of(kind, coefficients, backend, width)
     check_against_dense(reports, coefficients, form, backend, factors)
     assert torch.equal(factors, before)
     # The check rejects factors of other rows.
@@ -207,9 +224,11 @@ def test_rows_are_multiplied_by_their_factors(
 
 @both_backends
 @pytest.mark.parametrize("kind", ["mb", "lp"])
-def test_a_run_has_the_factors_of_its_own_report(kind: str, backend: Backend) -> None:
+@pytest.mark.parametrize("width", [D, NARROW])
+def test_a_run_has_the_factors_of_its_own_report(kind: str, width: int, backend: Backend) -> None:
     """Runs of other budgets may train side by side: their noise differs in size."""
-    reports = [replace(mechanism_reports(kind, run), magnitude=10.0**run) for run in range(3)]
+    drawn = reports_of(kind, 3, width)
+    reports = [replace(report, magnitude=10.0**run) for run, report in enumerate(drawn)]
     operator = kprop_operator(random_topology(N), "gcn", backend)
 
     def factors(report: FeatureReports) -> Tensor:
@@ -217,7 +236,7 @@ def test_a_run_has_the_factors_of_its_own_report(kind: str, backend: Backend) ->
         return random_factors() / report.magnitude
 
     features = linear_features(reports, operator, of_power(2), backend, factors)
-    weight = torch.randn(3, D, H, generator=seeded(1), requires_grad=True)
+    weight = torch.randn(3, width, H, generator=seeded(1), requires_grad=True)
     out = features.matmul(weight)
     grad = torch.randn(out.shape, generator=seeded(2))
     (d_weight,) = torch.autograd.grad(out, weight, grad)
@@ -234,13 +253,13 @@ def test_a_run_has_the_factors_of_its_own_report(kind: str, backend: Backend) ->
 
 @both_backends
 @pytest.mark.parametrize("kind", [*SPARSE, *DENSE])
-def test_without_factors_nothing_is_multiplied(kind: str, backend: Backend) -> None:
+@pytest.mark.parametrize("width", [D, NARROW])
+def test_without_factors_nothing_is_multiplied(kind: str, width: int, backend: Backend) -> None:
     """None is bit by bit what factors of one give, in every form."""
-    known = kind in SPARSE
-    reports = sparse_reports(kind, 2) if known else [mechanism_reports(kind, r) for r in range(2)]
+    reports = reports_of(kind, 2, width)
     without = features_of(reports, of_power(2), backend)
     ones = features_of(reports, of_power(2), backend, torch.ones(N))
-    weight = torch.randn(2, D, H, generator=seeded(1), requires_grad=True)
+    weight = torch.randn(2, width, H, generator=seeded(1), requires_grad=True)
     out, other = without.matmul(weight), ones.matmul(weight)
     assert torch.equal(out, other)
     grad = torch.randn(out.shape, generator=seeded(2))
@@ -282,31 +301,31 @@ def test_dense_reports_wider_than_a_block(backend: Backend) -> None:
 
 @both_backends
 def test_sparse_and_dense_reports_side_by_side(backend: Backend) -> None:
-    for name in ("1b", "lp"):
-        reports = [mechanism_reports("mb"), mechanism_reports(name)]
+    for name, width in (("1b", NARROW), ("lp", NARROW), ("lp", D)):
+        reports = [mechanism_reports(kind, width=width) for kind in ("mb", name)]
         check_against_dense(reports, of_power(2), DenseFeatures, backend)
 
 
 @pytest.mark.parametrize("coefficients", FILTERS)
 @pytest.mark.parametrize("runs", [1, 3])
 @pytest.mark.parametrize("factors", [None, random_factors()])
-def test_wide_reports_of_signs_are_factored(
+def test_reports_of_signs_are_factored(
     coefficients: tuple[float, ...], runs: int, factors: Tensor | None
 ) -> None:
     """Bits pay where a dense product would cost more than the steps."""
-    reports = [wide_one_bit_reports(r) for r in range(runs)]
+    reports = [one_bit_reports(r) for r in range(runs)]
     check_against_dense(reports, coefficients, FactoredFeatures, NUMBA, factors)
-    side_by_side = [*reports, wide_sparse_reports()]
+    side_by_side = [*reports, mechanism_reports("mb")]
     check_against_dense(side_by_side, coefficients, FactoredFeatures, NUMBA, factors)
 
 
 def test_torch_has_no_products_with_bits() -> None:
-    check_against_dense([wide_one_bit_reports()], of_power(2), DenseFeatures, TORCH)
+    check_against_dense([one_bit_reports()], of_power(2), DenseFeatures, TORCH)
 
 
 @both_backends
 def test_bytes_that_are_no_signs_are_dense(backend: Backend) -> None:
-    signs = wide_one_bit_reports().sent
+    signs = one_bit_reports().sent
     assert isinstance(signs, Tensor)
     for value in (0, 2, -128):
         sent = signs.clone()
@@ -317,18 +336,19 @@ def test_bytes_that_are_no_signs_are_dense(backend: Backend) -> None:
 
 def test_signs_as_floats_are_dense() -> None:
     """A plug-in's float report may be anything; only bytes are looked at."""
-    signs = wide_one_bit_reports().sent
+    signs = one_bit_reports().sent
     assert isinstance(signs, Tensor)
     report = FeatureReports(signs.float(), 2.0, 0.5)
     check_against_dense([report], of_power(2), DenseFeatures, NUMBA)
 
 
-def test_signs_are_factored_up_to_the_step_where_it_no_longer_pays() -> None:
+@pytest.mark.parametrize("kind", ["1b", "mb"])
+def test_reports_are_factored_up_to_the_step_where_it_no_longer_pays(kind: str) -> None:
     operator = kprop_operator(random_topology(N), "gcn", NUMBA)
     entries = operator.matrix.num_entries
     assert entries == int((operator.matrix.to_dense() != 0).sum())
-    report = wide_one_bit_reports()
-    paying = N * report.num_features // (4 * entries)
+    report = mechanism_reports(kind)
+    paying = N * D // (4 * entries)
     for steps, form in ((paying, FactoredFeatures), (paying + 1, DenseFeatures)):
         assert type(features_of([report], of_power(steps), NUMBA)) is form
 
@@ -437,7 +457,7 @@ def test_the_watch_sees_a_nodes_times_features_matrix() -> None:
     features = features_of(sparse_reports("mb", 1), of_power(2), NUMBA)
     with LargestTensor() as largest:
         features.matmul(torch.zeros(1, D, 1))
-    assert largest.entries <= N
+    assert largest.entries <= D  # the weight
     with LargestTensor() as largest:
         features.dense()
     assert largest.entries >= N * D

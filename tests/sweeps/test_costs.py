@@ -165,6 +165,18 @@ def test_sizes_are_those_of_the_graph() -> None:
     assert gat["attention"] == (88_648 + 19_717) * 5
 
 
+@pytest.mark.parametrize("mechanism", ["mb", "pm", "1b"])
+def test_few_features_cost_products_instead_of_steps(mechanism: str) -> None:
+    """On tolokers (d = 10) the propagated reports are stored, whatever was sent."""
+    few, laplace = (
+        resolved(dataset="tolokers", filter=KProp(steps=2), mechanism=m) for m in (mechanism, "lp")
+    )
+    assert few.holds_matrix
+    assert work(few) == work(laplace)
+    # Without steps there is nothing to spare.
+    assert work(resolved(dataset="tolokers", filter=KProp(steps=0)))["dense"] == 0
+
+
 def test_the_formula_grows_with_an_embedded_graph() -> None:
     model = CostModel()
     small, large = (

@@ -75,20 +75,32 @@ class Plan:
 
     def reported(self, chosen: Mapping[Setting, Values]) -> dict[Setting, list[Point]]:
         """The runs that are shown: an entry's own, and those on blank reports (control=True)."""
-        grid: list[tuple[Setting, Member]] = []
+        budgets: Member = {"x_eps": list(self.protocol.x_eps)}
         fixed = {"repeats": self.protocol.repeats, "seed": self.protocol.seed}
-        for entry, setting in self.settings():
-            if setting in chosen:
-                budgets: Member = {"x_eps": list(self.protocol.x_eps)}
-                member = {**budgets, **self._base(entry, setting), **chosen[setting], **fixed}
-                grid.append((setting, member))
-                if not entry.is_control:
-                    grid.append((setting, member | {"feature": "blank", "control": True}))
-        found: dict[Setting, list[Point]] = {}
-        expanded = expand_grid([member for _, member in grid], self.overrides)
-        for (setting, _), points in zip(grid, expanded, strict=True):
-            found.setdefault(setting, []).extend(points)
+        wanted = [(entry, setting) for entry, setting in self.settings() if setting in chosen]
+        grid = [
+            {**budgets, **self._base(entry, setting), **chosen[setting], **fixed}
+            for entry, setting in wanted
+        ]
+        found = {
+            setting: list(points)
+            for (_, setting), points in zip(wanted, expand_grid(grid, self.overrides), strict=True)
+        }
+        controls = [
+            (setting, self._blank(member, found[setting][0]))
+            for (entry, setting), member in zip(wanted, grid, strict=True)
+            if not entry.is_control
+        ]
+        expanded = expand_grid([member for _, member in controls], self.overrides)
+        for (setting, _), points in zip(controls, expanded, strict=True):
+            found[setting].extend(points)
         return found
+
+    def _blank(self, member: Member, point: Point) -> Member:
+        """The control of a member: at one budget where the size of reports has no effect."""
+        blank = member | {"feature": "blank", "control": True}
+        conditioning = getattr(point.settings.component("filter"), "conditioning", None)
+        return blank | (dict(self.protocol.controls_at) if conditioning == "node" else {})
 
     def _base(self, entry: Entry, setting: Setting) -> Member:
         _, dataset, y_eps = setting

@@ -93,6 +93,7 @@ def standings(plan: Plan, source: Source) -> list[Standing]:
     blanks: dict[Place, Cell] = {}
     cells: list[Cell] = []
     for setting, points in plan.reported(chosen).items():
+        is_shared = sum(point.control for point in points) == 1  # one control for all budgets
         for point in points:
             cell = cell_of(point, source.store)
             cells.append(cell)
@@ -100,7 +101,9 @@ def standings(plan: Plan, source: Source) -> list[Standing]:
             if own is None:
                 continue
             if point.control:
-                blanks[own.place] = cell
+                name, dataset, x_eps, y_eps = own.place
+                for budget in plan.protocol.x_eps if is_shared else (x_eps,):
+                    blanks[name, dataset, budget, y_eps] = cell
             else:
                 found.append(own)
     # t intervals: these are claims of our own.

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from lpgnn.errors import InputError
@@ -11,6 +12,7 @@ from lpgnn.learners.batch import LabelBatch, mean_weight, one_hot
 from lpgnn.learners.forward_correction import ForwardCorrection
 from lpgnn.learners.learner import Learner, Run, Server
 from lpgnn.learners.network import NetworkLearner
+from lpgnn.privacy import LabelReports
 from lpgnn.propagation import Aggregator, Operator
 
 
@@ -27,7 +29,8 @@ class Drop(NetworkLearner):
     """Propagate the noisy labels K_y steps, and the model's noisy posterior through the same.
 
     y~ = argmax KProp(y'); p(y~|x) = softmax KProp(p(y'|x)) (paper Eq. p_yt).  Epochs are chosen by
-    the forward-correction loss against y' itself.
+    the forward-correction loss against y' itself.  A report that is more than a class counts by its
+    unbiased estimate of the one-hot label, whose likeliest class is y' in p(y'|x).
     """
 
     name: ClassVar[str] = "drop"
@@ -59,11 +62,11 @@ class Drop(NetworkLearner):
             raise InputError("learner.steps", "null", "must be set before the learner is used")
         batch = super().prepare(runs, server)
         operator, c = server.graph.kprop(self.aggregator), batch.excess.shape[1]
-        noisy = one_hot(batch.classes, batch.classes >= 0, c)
+        noisy = torch.stack([votes(run.collected.labels) for run in runs]).to(server.device)
         received = operator.propagate_classes(noisy, self.label_steps)
-        mass, denoised = received.max(dim=1)  # [R, N]
+        _, denoised = received.max(dim=1)  # [R, N]
         # A node that no label reaches has no y~ to learn from: it takes no part in the loss.
-        informed = (batch.train > 0) & (mass > 0)
+        informed = (batch.train > 0) & (received != 0).any(1)
         own = {f.name: getattr(batch, f.name) for f in fields(LabelBatch)}
         target = mean_weight(one_hot(denoised, informed, c))
         return DenoisedBatch(**own, target=target, operator=operator)
@@ -74,3 +77,22 @@ class Drop(NetworkLearner):
         noisy = batch.noisy_posterior(logits)
         propagated = batch.operator.propagate_classes(noisy, self.label_steps)
         return -(propagated.log_softmax(1) * batch.target).flatten(1).sum(1)
+
+
+def votes(labels: LabelReports) -> Tensor:
+    """What each report says of the classes, ready to be summed over nodes.  -> [c, N]
+
+    The estimates of randomized response are its classes up to a scale and a shift, which change no
+    argmax: they are left out, and so is their rounding.
+    """
+    labelled = labels.classes >= 0
+    c = labels.num_classes
+    classes = one_hot(labels.classes[None], labelled[None], c)[0]
+    estimate = labels.estimate[:, labelled]  # [c, n]
+    own = classes[:, labelled] > 0
+    is_class = _are_equal(estimate[own]) and _are_equal(estimate[~own])
+    return classes if is_class else labels.estimate
+
+
+def _are_equal(values: Tensor) -> bool:
+    return not values.numel() or bool((values - values[0]).abs().max() <= 1e-5 * values[0].abs())

@@ -1,7 +1,8 @@
-"""The first layer's input F X', kept as a product and never formed where reports are sparse.
+"""The first layer's input F X', kept as a product and not formed where reports are sparse.
 
 Reports are X' = s B + o 11^T, and a linear filter is F = sum_k theta_k P^k.  A first layer needs
-F X' W only, and F X' W = F (s B W + o 1 (1^T W)): project first (d -> h), then filter N x h.
+F X' W only, and F X' W = F (s B W + o 1 (1^T W)): project first (d -> h), then filter N x h.  Where
+features are few, F X' has fewer numbers than the steps of an epoch have products: it is formed.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 # The factor of each row of F X' for a report, [N] (``conditioning``).
 RowFactors = Callable[[FeatureReports], Tensor]
 
-# So many entries of a dense product cost as much, beyond their bits, as one entry of P in a step.
+# So many entries of a dense product cost as much as one entry of P in a step.
 _ENTRIES_OF_A_STEP = 4
 # Columns that a dense filter works on at once: its working set is small beside the whole.
 _BLOCK = 128
@@ -94,9 +95,9 @@ class FactoredFeatures:
 
 
 class DenseFeatures:
-    """Dense reports: F X' is formed once, by blocks of columns, then multiplied.
+    """F X' of dense or narrow reports: formed once, by blocks of columns, then multiplied.
 
-    Projecting first would read the same N x d numbers each epoch and filter on top of it.
+    Projecting dense ones first would read as many numbers each epoch and filter on top of it.
 
     transform: what the filter makes of some columns of a report's X'.  [N, b] -> [N, b]
     """
@@ -126,6 +127,14 @@ class DenseFeatures:
         return torch.stack([x.dense() for x in self.filtered])
 
 
+def storing_pays(num_nodes: int, num_features: int, num_entries: int, num_steps: int) -> bool:
+    """Whether an epoch's products with the N x d numbers of F X' cost less than its steps over P.
+
+    num_entries: of P.  Without steps reports of few numbers, or bits, are always cheaper as such.
+    """
+    return num_nodes * num_features < _ENTRIES_OF_A_STEP * num_steps * num_entries
+
+
 def linear_features(
     reports: Sequence[FeatureReports],
     operator: Operator,
@@ -133,14 +142,11 @@ def linear_features(
     backend: Backend,
     row_factors: RowFactors | None = None,
 ) -> PropagatedFeatures:
-    """Choose the cheaper form: factored for reports of few numbers or bits, dense otherwise."""
-    # An epoch spares about two thirds of a dense product and pays for the steps instead.
-    entries = reports[0].num_nodes * reports[0].num_features
-    steps = len(coefficients) - 1
-    bits_pay = (
-        backend.compiled and _ENTRIES_OF_A_STEP * steps * operator.matrix.num_entries < entries
-    )
-    if all(isinstance(r.sent, CsrMatrix) or (bits_pay and r.form == "signs") for r in reports):
+    """Choose the cheaper form: factored for reports of few numbers or bits, unless narrow."""
+    size, entries = (reports[0].num_nodes, reports[0].num_features), operator.matrix.num_entries
+    factors = ("sparse", "signs") if backend.compiled else ("sparse",)
+    stored = storing_pays(*size, entries, len(coefficients) - 1)
+    if not stored and all(report.form in factors for report in reports):
         return FactoredFeatures(reports, operator, coefficients, backend, row_factors)
 
     def transform(report: FeatureReports, columns: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from lpgnn.propagation.features import (
     PropagatedFeatures,
     RowFactors,
     linear_features,
+    storing_pays,
 )
 from lpgnn.propagation.operators import AGGREGATORS, Aggregator
 from lpgnn.propagation.prepared import PreparedGraph
@@ -45,6 +46,11 @@ class Filter(Component, ABC):
     @abstractmethod
     def max_steps(self) -> int:
         """How many products with P an epoch pays for each projected column: its cost."""
+
+    def forms_matrix(self, num_nodes: int, num_features: int, num_entries: int) -> bool:
+        """Whether the result is formed, as N x d numbers, even if the reports are sparse."""
+        size = (num_nodes, num_features, num_entries)
+        return not self.is_linear or storing_pays(*size, self.max_steps)
 
     def canonical(self, *, reports_are_exact: bool) -> "Filter":
         """The simplest filter that computes the same, so that one computation has one name."""

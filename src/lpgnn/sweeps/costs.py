@@ -83,12 +83,11 @@ def work(configuration: Configuration) -> dict[str, float]:
         products = size.num_entries * size.num_classes * _LABEL_PRODUCTS
         return {"base": 1.0, "sparse": float(products)}
     heads = max(1, c.backbone.attention_heads)
-    dense = c.holds_matrix and c.report_form != "signs"
-    dense_part = 1.0 if dense else 1 / 3 if c.report_form == "signs" else 0.0
+    dense_part = 1.0 if c.forms_matrix else 1 / 3 if c.report_form == "signs" else 0.0
     first = 2 * c.hidden_dim * heads  # of the first layer's own aggregation, there and back
     second = 3 * size.num_classes  # and of the second's, once more in the evaluation
     projections = c.backbone.projections
-    steps = 0 if dense else 2 * c.hidden_dim * projections * c.filter.max_steps
+    steps = 0 if c.forms_matrix else 2 * c.hidden_dim * projections * c.filter.max_steps
     labels = 2 * size.num_classes * c.learner.label_steps
     scores = (heads + 1) * (c.backbone.attention_heads > 0)
     return {
