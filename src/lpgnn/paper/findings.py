@@ -22,6 +22,7 @@ PAPER_EXPERIMENTS = (*PAPER_TABLES, "budgets", "kprop")
 BEYOND_EXPERIMENTS = (
     "value_of_features",
     *(f"conditioned_{name}" for name in PAPER_TABLES),
+    "conditioned_ablation",
     "learners",
     "equal_labels",
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lpgnn.hyperparameters import TUNING_SEED, load_table
 from lpgnn.paper import wording
-from lpgnn.paper.claims import EARLY, Claims, title
+from lpgnn.paper.claims import DAGGER, EARLY, Claims, title
 from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND_EXPERIMENTS, PAPER_EXPERIMENTS
 from lpgnn.paper.statistics import DATASETS
@@ -48,6 +48,7 @@ def fill(template: str, claims: Claims) -> str:
         c=claims,
         findings=claims.findings,
         claim=wording.claim,
+        gap=wording.gap,
         title=title,
         all_graphs=DATASETS,
         selection=claims.source.selection,
@@ -58,6 +59,7 @@ def fill(template: str, claims: Claims) -> str:
         rounding=Rounding(folder / ROUNDING),
         tuning=TuningRows(folder / "tuning"),
         early=EARLY,
+        dagger=DAGGER,
         check=IndependentCheck(folder / CHECK),
         hparams={name: hyperparameters(name) for name in TUNED},
         tuned_on=tuned_on,
