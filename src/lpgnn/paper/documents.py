@@ -172,6 +172,12 @@ def _planted(numbers: Numbers) -> str:
     return " ".join(planted_sentences(numbers.claims.source)) + "\n"
 
 
+def _two_rounds(numbers: Numbers) -> str:
+    """What two rounds gain, and where they gain nothing."""
+    figure = _figure("Where private features pay", f"{numbers.results}/figures/features_that_pay")
+    return "\n".join([fill("two_rounds_gain.md.j2", numbers.claims), figure])
+
+
 def _figure(title: str, path: str) -> str:
     return f"![{title}]({path}.png)\n"
 
@@ -180,6 +186,7 @@ Section = Callable[[Numbers], str]
 
 DOCUMENTS: Mapping[str, Mapping[str, Section]] = {
     "README.md": {"headline": _headline, "why": _why_in_short},
+    "docs/concepts/two_rounds.md": {"two_rounds": _two_rounds},
     "docs/science/results.md": {"results": _tables, "hours": _hours},
     "docs/science/private_features.md": {
         "controls": _controls,
