@@ -551,11 +551,12 @@ def comparing(text: str) -> list[str]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_sentence_that_compares_is_generated_or_reviewed(name: str) -> None:
-    typed = [
-        sentence
-        for sentence in comparing(prose(name))
-        if not any(known in sentence for known in REVIEWED)
-    ]
+    typed = []
+    for sentence in comparing(prose(name)):
+        rest = sentence
+        for known in REVIEWED:
+            rest = rest.replace(known, "")
+        typed += [sentence] if COMPARES.search(rest) else []
     assert not typed, "generate it from rows, or say in REVIEWED why it states no result"
 
 
@@ -585,7 +586,16 @@ def rows_of(graph: str) -> pd.DataFrame:
     return pd.read_csv(ROOT / "results" / "rows" / f"{graph}.csv", low_memory=False)
 
 
-def counted(pairs: Sequence[tuple[str, str, str]]) -> str:
+Place = tuple[str, str, str]
+
+
+def ids_of(frame: pd.DataFrame, *axes: str) -> dict[Place, str]:
+    """The identities of a table's numbers, by three of its columns."""
+    a, b, c, found = (frame[name].tolist() for name in (*axes, "id"))
+    return dict(zip(zip(a, b, c, strict=True), found, strict=True))
+
+
+def counted(pairs: Sequence[Place]) -> str:
     """The words for a family, from the rows alone: t tests of scipy, Holm by hand.
 
     pairs: graph, id of the first computation, id of the second
@@ -621,12 +631,12 @@ def counted(pairs: Sequence[tuple[str, str, str]]) -> str:
 def test_families_of_equal_labels_follow_from_the_rows_alone(edition: str) -> None:
     """Computed here a second time, so that operands that are swapped are noticed."""
     table = pd.read_csv(ROOT / "results" / "tables" / "equal_labels.csv", dtype=str)
-    ids = table.set_index(["dataset", "row", "column"])["id"].to_dict()
+    ids = ids_of(table, "dataset", "row", "column")
 
     def words(first: str, second: str, y_eps: str) -> str:
         rows = (f"{first}, {edition}", f"{second}, {edition}")
         graphs = [g for g in table["dataset"].unique() if all((g, r, y_eps) in ids for r in rows)]
-        return counted([(g, *(ids[g, row, y_eps] for row in rows)) for g in graphs])
+        return counted([(g, ids[g, rows[0], y_eps], ids[g, rows[1], y_eps]) for g in graphs])
 
     notes = (ROOT / "results" / "NOTES.md").read_text(encoding="utf-8")
     line = line_with(notes, f"- With {edition} labels, paired over graphs")
@@ -648,11 +658,11 @@ def test_families_of_the_residual_learner_follow_from_the_rows_alone() -> None:
     denoising = pd.read_csv(tables / "conditioned_denoising.csv", dtype=str)
     learners = pd.read_csv(tables / "learners.csv", dtype=str)
     # The rows of the one table are the columns of the other: label budgets.
-    found = denoising.set_index(["dataset", "row", "column"])["id"].to_dict()
-    others = learners.set_index(["dataset", "column", "row"])["id"].to_dict()
+    found = ids_of(denoising, "dataset", "row", "column")
+    others = ids_of(learners, "dataset", "column", "row")
     places = [(g, e) for g in ("cora", "pubmed", "facebook") for e in ("0.5", "1", "2")]
 
-    def words(rivals: Mapping[tuple[str, str, str], str], name: str) -> str:
+    def words(rivals: Mapping[Place, str], name: str) -> str:
         text = counted([(g, found[g, e, "Residual"], rivals[g, e, name]) for g, e in places])
         above, kept = re.findall(r"above 0 in (.*) and below 0 in \d+ \((\d+) and", text)[0]
         return f"(with a paired interval above 0 in {above} ({kept} after Holm's correction))"
@@ -667,13 +677,13 @@ def test_families_of_the_residual_learner_follow_from_the_rows_alone() -> None:
 
 
 def test_multi_bit_minus_blank_over_all_tables_follows_from_the_rows_alone() -> None:
-    pairs: dict[str, tuple[str, str, str]] = {}
+    pairs: dict[str, Place] = {}
     names = {"mb": "Blank (MB)", "drop": "Drop on blank reports"}
     names |= {f"MB, x_eps={eps}": f"Blank, x_eps={eps}" for eps in ("0.01", "0.1", "1")}
     for table in PAPER_TABLES:
         frame = pd.read_csv(ROOT / "results" / "tables" / f"{table}.csv", dtype=str)
         frame["dataset"] = frame.get("dataset", frame["column"])
-        at = frame.set_index(["dataset", "row", "column"])["id"].to_dict()
+        at = ids_of(frame, "dataset", "row", "column")
         for (graph, row, column), one in at.items():
             rival = at.get((graph, names.get(row, row), names.get(column, column)))
             if graph != "lastfm" and rival not in (None, one):
