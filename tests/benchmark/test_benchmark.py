@@ -284,9 +284,8 @@ def test_the_sentence_on_the_other_rule_by_hand(found: list[Standing]) -> None:
     mb = [s for s in found if s.entry.name == "mb" and s.y_eps == 1.0]
     assert len(mb) == 2
     low = [replace(s, rank=1, blank=against(1, 0.5), labels_only=against(2, 0.01)) for s in mb]
-    up = [
-        replace(s.summary, mean=s.summary.mean + shift) for s, shift in zip(mb, (1, 3), strict=True)
-    ]
+    shifted = zip(mb, (1, 3), strict=True)
+    up = [replace(s.summary, mean=s.summary.mean + shift) for s, shift in shifted]
     high = [
         replace(low[0], summary=up[0], blank=against(2, 0.01)),
         replace(low[1], summary=up[1], rank=2),
