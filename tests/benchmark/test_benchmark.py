@@ -13,9 +13,20 @@ import pytest
 from benchmark.small_protocol import PROTOCOL
 from lpgnn.benchmark import __main__ as command
 from lpgnn.benchmark.entries import Entry, known_entries, read_entry
+from lpgnn.benchmark.notes import Contest, contests
+from lpgnn.benchmark.pareto import front
 from lpgnn.benchmark.plan import Plan, Setting, Values
 from lpgnn.benchmark.protocol import load_protocol
-from lpgnn.benchmark.standings import Against, Standing, overall, sentence, standings
+from lpgnn.benchmark.standings import (
+    Against,
+    Computed,
+    Standing,
+    overall,
+    rule_sentence,
+    sentence,
+    standings,
+)
+from lpgnn.benchmark.standings import computed as what_is_there
 from lpgnn.errors import InputError
 from lpgnn.report.evidence import Source
 from lpgnn.report.paired import Difference
@@ -54,8 +65,13 @@ def chosen(computed: Plan) -> dict[Setting, Values]:
 
 
 @pytest.fixture(scope="module")
-def found(computed: Plan) -> list[Standing]:
-    return standings(computed, Source(computed.results_dir))
+def there(computed: Plan) -> Computed:
+    return what_is_there(computed, Source(computed.results_dir))
+
+
+@pytest.fixture(scope="module")
+def found(there: Computed) -> list[Standing]:
+    return standings(there)
 
 
 def test_everyone_has_as_many_trials_on_one_collection() -> None:
@@ -123,24 +139,48 @@ def test_blank_reports_have_every_budget_where_the_filter_keeps_their_size() -> 
         ]
 
 
+@pytest.mark.parametrize(
+    ("settings", "each"),
+    [
+        ({}, False),
+        ({"mechanism": "lp"}, False),
+        ({"mechanism": "pm"}, True),  # its values have another distribution at another budget
+        ({"learner": "two_round", "protocol": "two_round"}, True),  # has no filter
+    ],
+)
+def test_blank_reports_have_every_budget_where_it_changes_their_shape(
+    settings: dict[str, str], each: bool
+) -> None:
+    protocol = replace(PROTOCOL, y_eps=(1.0,))
+    entry = Entry("one", "One", "whole method", settings=settings, trials=0)
+    plan = Plan(protocol, {"one": entry}, Path("results"))
+    (points,) = plan.reported({("one", "sbm", 1.0): {}}).values()
+    blank = [p.settings.x_eps for p in points if p.control]
+    assert blank == (list(protocol.x_eps) if each else [1.0])
+    assert "computed at ε_x=1" in plan.blank_text
+
+
 def test_one_control_serves_all_budgets_of_its_label_budget(found: list[Standing]) -> None:
     mb = [s for s in found if (s.entry.name, s.y_eps) == ("mb", 1.0)]
     assert [s.x_eps for s in mb] == [0.1, 1.0]
     assert all(s.blank is not None for s in mb)
 
 
-def test_standings_from_the_rows(found: list[Standing]) -> None:
+def test_standings_from_the_rows(there: Computed, found: list[Standing]) -> None:
     mb = next(s for s in found if (s.entry.name, s.x_eps, s.y_eps) == ("mb", 0.1, 1.0))
-    values = {int(r["repeat"]): float(r["released/test/balanced_acc"]) for r in mb.cell.rows}
+    values = {int(r["repeat"]): float(r["paper/test/balanced_acc"]) for r in mb.cell.rows}
     assert mb.summary.mean == pytest.approx(fmean(values.values()))
     only = next(s for s in found if (s.entry.name, s.y_eps) == ("labels_only", 1.0))
-    other = {int(r["repeat"]): float(r["released/test/balanced_acc"]) for r in only.cell.rows}
+    control = {int(r["repeat"]): float(r["paper/test/balanced_acc"]) for r in only.cell.rows}
     assert mb.labels_only is not None
-    difference = fmean(values[r] - other[r] for r in values)
+    difference = fmean(values[r] - control[r] for r in values)
     assert mb.labels_only.difference.mean == pytest.approx(difference)
     assert mb.labels_only.holm_p >= mb.labels_only.difference.p
     assert mb.total_eps == pytest.approx(1.1)
     assert only.total_eps == 1.0
+    released = [float(r["released/test/balanced_acc"]) for r in mb.cell.rows]
+    other = next(s for s in standings(there, "released") if s.place == mb.place)
+    assert other.summary.mean == pytest.approx(fmean(released))
     group = [s for s in found if (s.x_eps, s.y_eps) == (0.1, 1.0)]
     assert [s.rank for s in group] == [1, 2]
     assert group[0].summary.mean >= group[1].summary.mean
@@ -174,7 +214,111 @@ def test_only_who_beats_both_controls_beats_both(found: list[Standing]) -> None:
     none = sentence("sbm", [replace(one, blank=against(1, 0.5))])
     assert "buys nothing that can be shown: none of 1" in none
     some = sentence("sbm", [replace(one, blank=against(3, 0.01)), one])
-    assert "by 3.0 points at most" in some
+    assert "buys up to 3.0 points over blank reports" in some
+    assert "ε_y=∞" in some or "ε_y=1" in some
+
+
+def test_features_without_noise_have_no_finite_total(found: list[Standing]) -> None:
+    one = next(s for s in found if s.entry.name == "mb" and s.y_eps == 1.0)
+    assert one.cell.configuration is not None
+    bare = replace(one.cell, configuration=replace(one.cell.configuration, x_eps=math.inf))
+    assert replace(one, cell=bare, x_eps=math.inf).total_eps == math.inf
+
+
+def without_a_repeat(there: Computed, name: str) -> Computed:
+    """As if the last repeat of an entry were still to come."""
+    own = {
+        setting: [replace(c, rows=c.rows[:-1]) if setting[0] == name else c for c in cells]
+        for setting, cells in there.own.items()
+    }
+    return replace(there, own=own)
+
+
+def test_who_lacks_repeats_has_no_rank_and_no_verdict(there: Computed) -> None:
+    found = standings(without_a_repeat(there, "mb"))
+    for one in found:
+        if one.entry.name == "mb":
+            assert (one.rank, one.beats_both, one.lacks) == (None, None, ("2 of 3 repeats",))
+        elif one.entry.name == "forward":
+            assert one.rank == 1
+            assert one.labels_only is not None
+            # Alone in its family: nothing to correct.
+            assert one.labels_only.holm_p == pytest.approx(one.labels_only.difference.p)
+    assert [one.entry.name for one in overall(found)] == ["forward"]
+
+
+def test_a_control_that_lacks_repeats_is_none(there: Computed) -> None:
+    found = standings(without_a_repeat(there, "labels_only"))
+    own = [one for one in found if not one.entry.is_control]
+    assert {one.lacks for one in own} == {("labels only: not computed",)}
+    assert {one.beats_both for one in own} == {None}
+
+
+def test_a_control_of_another_engine_is_named(there: Computed) -> None:
+    blanks = {
+        place: replace(cell, rows=[{**row, "engine": "another"} for row in cell.rows])
+        for place, cell in there.blanks.items()
+    }
+    own = [s for s in standings(replace(there, blanks=blanks)) if not s.entry.is_control]
+    assert {one.lacks for one in own} == {("blank: computed by another engine",)}
+
+
+def test_what_the_whole_benchmark_lacks(there: Computed) -> None:
+    assert there.unfinished() == {"sbm": []}
+    assert there.unfinished_text() == []
+    part = without_a_repeat(there, "mb")
+    assert part.unfinished_text() == ["sbm: 2 of 3 entries are complete; missing: mb"]
+    assert replace(there, chosen={}).unfinished_text() == ["no entry is complete on sbm"]
+
+
+def test_equal_means_share_a_rank(there: Computed) -> None:
+    own = dict(there.own)
+    (mb,) = (cells for (name, _, y_eps), cells in own.items() if (name, y_eps) == ("mb", 1.0))
+    own["forward", "sbm", 1.0] = mb
+    found = [s for s in standings(replace(there, own=own)) if s.rank and s.y_eps == 1.0]
+    assert {one.rank for one in found} == {1}
+    assert {one.place for one in overall(found)} == {50.0}
+
+
+def test_the_sentence_on_the_other_rule_by_hand(found: list[Standing]) -> None:
+    mb = [s for s in found if s.entry.name == "mb" and s.y_eps == 1.0]
+    assert len(mb) == 2
+    low = [replace(s, rank=1, blank=against(1, 0.5), labels_only=against(2, 0.01)) for s in mb]
+    shifted = zip(mb, (1, 3), strict=True)
+    up = [replace(s.summary, mean=s.summary.mean + shift) for s, shift in shifted]
+    high = [
+        replace(low[0], summary=up[0], blank=against(2, 0.01)),
+        replace(low[1], summary=up[1], rank=2),
+    ]
+    assert rule_sentence(low, high, "released") == (
+        "Under the released rule the same runs' means move by +2.0 points at ε_y=1 on average; "
+        "of 2 cells 1 are above blank reports (here 0) and 1 above both controls (here 0); "
+        "1 of 2 settings keep their first."
+    )
+
+
+def test_the_front_is_what_no_smaller_budget_reaches() -> None:
+    points = [(2.0, 60.0), (1.0, 50.0), (1.0, 40.0), (4.0, 55.0), (8.0, 61.0)]
+    assert front(points) == [(1.0, 50.0), (2.0, 60.0), (8.0, 61.0)]
+
+
+def test_contests_with_the_default(computed: Plan, found: list[Standing]) -> None:
+    (contest,) = contests(found, computed, ["forward", "nobody"])
+    own = {s.x_eps: s.summary.mean for s in found if s.entry.name == "forward"}
+    usual = {s.x_eps: s.summary.mean for s in found if s.entry.name == "mb" and s.y_eps == 1.0}
+    assert contest.cells == len(contest.found) == 2
+    assert sorted(one.difference.mean for one in contest.found) == pytest.approx(
+        sorted(own[eps] - usual[eps] for eps in own)
+    )
+    verdicts = {
+        (against(1, 0.01), against(2, 0.2)): "higher in every cell",
+        (against(1, 0.01), against(-2, 0.2)): "not higher in 1 of 2 cells",
+        (against(1, 0.01),): "undecided",
+    }
+    for differences, verdict in verdicts.items():
+        made = Contest(contest.entry, "sbm", 2, differences)
+        assert made.verdict == verdict
+        assert made.count("above") == 1
 
 
 def test_places_over_all_settings_by_hand(found: list[Standing]) -> None:
@@ -244,6 +388,10 @@ def test_the_page_and_tables_say_what_the_standings_say(
     assert stand in (folder / "benchmark" / "ranks.md").read_text()
     assert f'<td data-name="Place">{best.place:.0f}</td>' in page
     assert (folder / "benchmark" / "pareto.png").stat().st_size > 5000
+    for name in ("notes.md", "printed.md"):
+        assert "the paper rule" in (folder / "benchmark" / name).read_text()
+    assert computed.blank_text in (folder / "benchmark" / "notes.md").read_text()
+    assert "Under the released rule" in page
 
 
 def test_ours_is_a_protocol_that_can_be_planned() -> None:
@@ -294,6 +442,21 @@ def test_bad_input_is_one_line(
     assert message in error
     assert len(error.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_counts_both_stages_and_says_what_else_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: PROTOCOL)
+    monkeypatch.setattr("lpgnn.benchmark.entries.known_entries", lambda folder: ENTRIES)
+    words = [f"results_dir={tmp_path}", "y_eps=1", "--entries", "mb", "--dry-run"]
+    assert command.main(words) == 0
+    out = capsys.readouterr().out
+    assert "search: 3 trials" in out
+    # Two budgets of its own and one control, with the first trial's values.
+    assert "reported: 3 configurations, 1 of 1 settings as their first trial" in out
+    assert out.count("3 configurations, 0 done, 3 to do, about ") == 2
+    assert "missing of the whole benchmark: no entry is complete on sbm" in out
 
 
 def test_a_method_of_ones_own_is_added_and_computed(

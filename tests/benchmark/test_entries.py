@@ -27,6 +27,7 @@ def test_every_entry_of_ours_can_be_read_and_controls_come_first(tmp_path: Path)
         ({"family": "cake"}, "entry mine: family=cake: must be one of control, whole method"),
         ({"labels": "some"}, "entry mine: labels=some: must be all or private"),
         ({"trials": 3}, "entry mine: trials=3: must be 0, or left out: all have as many"),
+        ({"counts": "bits"}, "entry mine: counts=bits: must be total or feature, or left out"),
         ({"settings": 3}, "entry mine: settings=3: must map settings to values"),
         ({"search": {"dropout": 0.5}}, "search.dropout=0.5: must be a list of values"),
         ({"module": "mine.py"}, "module=mine.py: must be a Python file beside mine.yaml"),

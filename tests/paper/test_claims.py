@@ -20,7 +20,14 @@ from lpgnn.paper.comparison import compare, write_comparison
 from lpgnn.paper.curves import CONVEXITY
 from lpgnn.paper.documents import DOCUMENTS, marks, write_documents
 from lpgnn.paper.findings import PAPER_EXPERIMENTS, PAPER_TABLES, Findings
-from lpgnn.paper.notes import IndependentCheck, Rounding, TuningRows, fill, write_notes
+from lpgnn.paper.notes import (
+    BENCHMARK,
+    IndependentCheck,
+    Rounding,
+    TuningRows,
+    fill,
+    write_notes,
+)
 from lpgnn.paper.splits import best_splits
 from lpgnn.paper.statistics import write_statistics
 from lpgnn.paper.wording import Contest, Count, Family, claim, points, span, verdict
@@ -56,6 +63,9 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Claims:
     shutil.copytree(ROOT / "results" / "tuning" / "rows", top / "results" / "tuning" / "rows")
     for path in (ROOT / "results").glob("*.csv"):
         shutil.copy(path, top / "results")
+    if (section := ROOT / "results" / BENCHMARK).is_file():
+        (top / "results" / BENCHMARK).parent.mkdir()
+        shutil.copy(section, top / "results" / BENCHMARK)
     for name in DOCUMENTS:
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, top / name)

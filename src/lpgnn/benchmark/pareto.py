@@ -57,15 +57,21 @@ def draw_pareto(found: Sequence[Standing], datasets: Sequence[str], folder: Path
 
 
 def _draw_panel(axis: "Axes", here: Sequence[Standing]) -> None:
-    """Complete entries by family, the front of the best, and both ends: no features, bare ones."""
+    """Complete entries by family, the front of the best, and both ends: no features, bare ones.
+
+    Totals stand side by side: most of them are close to the label budget.
+    """
     own = [one for one in here if one.rank is not None]
     only = [one for one in here if one.entry.name == LABELS_ONLY]
-    axis.set_xscale("log")
-    for (colour, marker), family in zip(STYLES, FAMILIES[1:], strict=False):
+    totals = sorted({one.total_eps for one in (*only, *own)})
+    place = {eps: x for x, eps in enumerate(totals)}
+    families = FAMILIES[1:]
+    for i, ((colour, marker), family) in enumerate(zip(STYLES, families, strict=False)):
         group = [one for one in own if one.entry.family == family]
         if group:
+            aside = 0.1 * (i - (len(families) - 1) / 2)
             axis.plot(
-                [one.total_eps for one in group],
+                [place[one.total_eps] + aside for one in group],
                 [one.summary.mean for one in group],
                 ls="none",
                 marker=marker,
@@ -75,15 +81,16 @@ def _draw_panel(axis: "Axes", here: Sequence[Standing]) -> None:
                 label=family,
             )
     line = front([(one.total_eps, one.summary.mean) for one in (*only, *own)])
-    ends = [one.total_eps for one in (*only, *own)]
     if line:
-        line.append((max(ends), line[-1][1]))
         axis.plot(
-            *zip(*line, strict=True), color=GREY, lw=1.2, ds="steps-post", label="best so far"
+            [*(place[eps] - 0.5 for eps, _ in line), len(totals) - 0.5],
+            [*(value for _, value in line), line[-1][1]],
+            color=GREY,
+            lw=1.2,
+            ds="steps-post",
+            label="best so far",
         )
-        totals = sorted(set(ends))
-        axis.set_xticks(totals, [f"{eps:g}" for eps in totals])
-        axis.minorticks_off()
+        axis.set_xticks(range(len(totals)), [f"{eps:g}" for eps in totals])
     for one in here:
         if one.entry.is_control:
             is_only = one.entry.name == LABELS_ONLY

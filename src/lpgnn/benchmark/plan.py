@@ -15,7 +15,7 @@ from lpgnn.rows import RowStore
 from lpgnn.rows.metrics import OTHER_METRICS
 from lpgnn.tune import private_criterion
 
-# Signs, or noise of one distribution: a budget changes the size of these reports and little else.
+# Signs, or noise of one distribution: these share a control, which saves three quarters of them.
 # Values of PM, HM and SW change their distribution with the budget: on Cora at ε_y=1 blank ones of
 # PM differ by five points between ε_x=0.01 and 1, more than anything that features add.
 ONE_SHAPE = ("mb", "1b", "grr_fs", "duchi", "lp", "ag", "privunit")
@@ -107,10 +107,11 @@ class Plan:
         """What a reader must know of the blank controls."""
         at = ", ".join(f"{symbol(key)}={value}" for key, value in self.protocol.controls_at.items())
         return (
-            "Blank reports hold nothing at any ε_x. Where the filter brings reports to unit size "
-            "and the mechanism gives them one shape at all budgets, an entry has one blank control "
-            f"for each graph and ε_y, computed at {at}; elsewhere (LPGNN and UPGNET's filter as "
-            "published, PM, HM, SW, two rounds) there is one for each ε_x, too."
+            "Blank reports hold nothing at any ε_x. Where the filter brings reports to unit size, "
+            "an entry has one blank control for each graph and ε_y, computed at "
+            f"{at}: at another ε_x the reports' signs have other frequencies, and the difference "
+            "holds that, too. LPGNN and UPGNET's filter as published, PM, HM, SW and two rounds "
+            "have a blank control for each ε_x."
         )
 
     def _blank(self, member: Member, point: Point) -> Member:

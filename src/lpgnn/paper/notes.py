@@ -18,6 +18,7 @@ from lpgnn.report.notation import value_text
 from lpgnn.rows import RowStore, write_atomically
 
 ROUNDING, CHECK = "rounding.csv", "independent_check.csv"
+BENCHMARK = "benchmark/notes.md"  # a section that ``lpgnn.benchmark`` writes
 # The tables that lpgnn.tune found, not the authors.
 TUNED = ("conditioned", "residual")
 _FILTERS = {"kprop": "paper's protocol", "conditioned": "conditioned"}
@@ -69,8 +70,14 @@ def fill(template: str, claims: Claims) -> str:
         diagnosis=Diagnosis(folder / DIAGNOSIS),
         hparams={name: hyperparameters(name) for name in TUNED},
         tuned_on=tuned_on,
+        benchmark=_section(folder / BENCHMARK),
         tuned_titles=[title(graph) for graph in tuned_on],
     )
+
+
+def _section(path: Path) -> str:
+    return path.read_text("utf-8").rstrip("
+") if path.is_file() else "Nothing is computed yet."
 
 
 class Rounding:
