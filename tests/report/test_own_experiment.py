@@ -125,6 +125,10 @@ def test_figure_and_page(folder: Path) -> None:
     assert "<h1>My comparison</h1>" in page
     assert str(summarise(MB)) in page
     assert "5 of 5 have no rows" in page
+    # A number's entry leads to the files with its rows.
+    shards = [path.name for path in (folder / "local" / "shards").glob("cora.*.csv")]
+    links = [f'<a href="../local/shards/{name}">local/shards/{name}</a>' for name in shards]
+    assert sum(page.count(link) for link in links) == 3
 
 
 def report(folder: Path, text: str) -> int:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TUNING_SEED, load_table
 from lpgnn.paper import wording
 from lpgnn.paper.claims import EARLY, Claims, title
@@ -118,11 +119,15 @@ class Rounding:
 
 
 class TuningRows:
-    """The rows of the searches for hyper-parameters: which collections they learnt from."""
+    """The rows of the searches for hyper-parameters: which collections they learnt from.
+
+    Searches on a user's own graph are none of the paper's: what is no choice of ``dataset`` is left
+    out.
+    """
 
     def __init__(self, folder: Path) -> None:
         store = RowStore(folder)
-        self.by_graph = {name: store.read(name) for name in store.datasets()}
+        self.by_graph = {name: store.read(name) for name in store.datasets() if _is_choice(name)}
 
     def __bool__(self) -> bool:
         return bool(self.by_graph)
@@ -138,6 +143,14 @@ class TuningRows:
                 if (seed < TUNING_SEED) == reported
             ]
         return found
+
+
+def _is_choice(graph: str) -> bool:
+    try:
+        title(graph)
+    except InputError:
+        return False
+    return True
 
 
 class IndependentCheck:
