@@ -83,7 +83,8 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_rows(folder, ohd.point.settings, [66.0] * 10)
     add_rows(folder, Settings(dataset="sbm"), [61.0])
     search = {"id": "a", "repeat": 0, "dataset": "my_graph", "seed": 0, "split": "random"}
-    RowStore(folder / "tuning").append("my_graph", [search | {"status": "ok", "paper/test/acc": 60.0}])
+    search |= {"status": "ok", "paper/test/acc": 60.0}
+    RowStore(folder / "tuning").append("my_graph", [search])
     assert main([f"results_dir={folder}"]) == 0
     return folder
 
@@ -179,14 +180,14 @@ def test_documents_show_what_is_finished(results: Path) -> None:
     tables = document(results, "docs/science/results.md")
     assert "1 of the 124 cells" in tables
     # Of LastFM's Ohd all repeats are done; Cora's three of ten are not shown as ours.
-    assert "66.0 ± 0.0 \\| 66.4 ± 1.6" in tables
-    assert "| Cora | 1B | – \\| 45.8 ± 3.3 |" in tables
+    assert "66.0\u00a0±\u00a00.0<br>66.4\u00a0±\u00a01.6" in tables
+    assert "| Cora | 1B | –<br>45.8\u00a0±\u00a03.3 |" in tables
     headline = document(results, "README.md")
     assert "1 of the 124 cells" in headline
-    assert "| private | Cora | 69.3 ± 1.2 | – | – | – |" in headline
+    assert "| private | Cora | 69.3\u00a0±\u00a01.2 | – | – | – |" in headline
     beyond = document(results, "docs/science/private_features.md")
     assert re.search(r"of \d{3} numbers beyond the paper are computed\.", beyond)
-    assert "| Cora | MB, as the paper prints it | 68.0 ± 2.9 |" in beyond
+    assert "| Cora | MB, as the paper prints it | 68.0\u00a0±\u00a02.9 |" in beyond
     assert "(../../results/figures/value_of_features.png)" in beyond
 
 

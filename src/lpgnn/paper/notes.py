@@ -133,7 +133,7 @@ class TuningRows:
         return bool(self.by_graph)
 
     def collections(self, *, reported: bool) -> list[str]:
-        """Graph, seed and split of each search; reported: on seeds that results have, too."""
+        """Graph, seed and split of each search; reported: on seeds that results also have."""
         found = []
         for graph, rows in self.by_graph.items():
             kinds = Counter((int(row["seed"]), row["split"]) for row in rows)

@@ -61,6 +61,12 @@ class Cell:
         return self.configuration is None or self.configuration.trains
 
     @property
+    def is_blank(self) -> bool:
+        """Whether the reports hold nothing."""
+        known = self.configuration
+        return known is not None and known.feature is not None and known.feature.name == "blank"
+
+    @property
     def is_finished(self) -> bool:
         """All wanted repeats have a row, be it a failed one."""
         return len(self.rows) >= self.point.settings.repeats

@@ -73,9 +73,11 @@ def other_runs(
         return None
     settings = {identity: _settings(rows[0]) for identity, rows in found.items()}
     keys = dict.fromkeys(key for one in settings.values() for key in one)
-    values = {key: {one.get(key) for one in settings.values()} for key in keys}
+    # What some runs lack, such as the options of another filter, tells none of the others apart.
+    values = {key: {one[key] for one in settings.values() if key in one} for key in keys}
     apart = tuple(key for key in keys if key == "dataset" or len(values[key]) > 1)
-    shared = {key: text for key in keys if key not in apart for text in values[key] if text}
+    everywhere = [key for key in keys if all(key in one for one in settings.values())]
+    shared = {key: next(iter(values[key])) for key in everywhere if key not in apart}
     runs = {
         identity: (settings[identity], _summary(rows, source.selection))
         for identity, rows in found.items()
@@ -89,10 +91,14 @@ def remove_runs(results_dir: Path) -> None:
 
 
 def _settings(row: Mapping[str, str]) -> dict[str, str]:
-    """What was asked for, in one spelling, the components' options among it."""
+    """What was asked for, in one spelling, the components' options among it.
+
+    Of the dataset the name is enough.
+    """
     own = {key: row[key] for key in SETTINGS if key not in ("options", "fingerprint")}
     options = json.loads(row["options"] or "{}")
-    return {key: canonical(value) for key, value in (own | options).items() if value != ""}
+    found = own | {k: v for k, v in options.items() if not k.startswith("dataset.")}
+    return {key: canonical(value) for key, value in found.items() if value not in ("", None)}
 
 
 def _summary(rows: list[Row], selection: str) -> Summary:
