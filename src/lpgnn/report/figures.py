@@ -41,6 +41,11 @@ if TYPE_CHECKING:
 Group = tuple[str | None, bool]  # a series, and whether its points are controls
 
 _PALE = 0.4
+_LOOK = ("color", "marker", "linestyle", "markerfacecolor")
+_METRICS = {
+    **{"acc": "Accuracy (%)", "balanced_acc": "Balanced accuracy (%)"},
+    **{"macro_f1": "Macro-F1 (%)", "roc_auc": "ROC AUC (%)"},
+}
 
 
 @dataclass(frozen=True)
@@ -138,14 +143,11 @@ def draw_figure(
         parts: Sequence[FigureBase] = [figure]
         if len(strips) > 1:
             parts = list(figure.subfigures(len(strips), 1, squeeze=False).flat)
-        told: list[tuple[object, ...]] = []
         for strip, part, shape in zip(strips, parts, shapes, strict=True):
             _draw_strip(strip, part, shape)
-            handles = list(_legend(strip))
-            said = [_look(handle) for handle in handles]
-            if said != told:  # where a colour means something else, there is another legend
-                add_legend(part, handles, mathtext(strip.spec.legend))
-            told = said
+        legends = _shared_legend(strips) or [list(_legend(strip)) for strip in strips]
+        for strip, part, handles in zip(strips, parts, legends, strict=False):
+            add_legend(part, handles, mathtext(strip.spec.legend))
         return save(figure, folder, name)
 
 
@@ -195,7 +197,7 @@ def _shape(strip: Strip, *, wraps: bool) -> tuple[int, int]:
 def _draw_strip(strip: Strip, part: "FigureBase", shape: tuple[int, int]) -> None:
     rows, columns = (strip.entries[axis].values() for axis in ("panel_row", "panel"))
     keys = list(itertools.product(rows, columns))
-    metric = {"acc": "Accuracy (%)"}.get(strip.spec.metric, symbol(strip.spec.metric))
+    metric = _METRICS.get(strip.spec.metric, symbol(strip.spec.metric))
     is_numeric = None not in map(as_number, strip.entries["x"])
     # A panel has its column's name if none is above it, its row's if none is left of it.
     drawn = [i for i, (row, column) in enumerate(keys) if (row.key, column.key) in strip.panels]
@@ -333,7 +335,13 @@ def _legend(strip: Strip) -> Iterator["Line2D"]:
         yield pale
 
 
-def _look(handle: "Line2D") -> tuple[object, ...]:
-    """What tells a legend's entry from another."""
-    line = (handle.get_label(), handle.get_color(), handle.get_marker(), handle.get_linestyle())
-    return (*line, handle.get_markerfacecolor())
+def _shared_legend(strips: Sequence[Strip]) -> list[list["Line2D"]]:
+    """One legend for all strips, none if their series or what a name looks like differ."""
+    found: dict[object, Line2D] = {}
+    for handle in itertools.chain(*map(_legend, strips)):
+        known = found.setdefault(handle.get_label(), handle)
+        if any(getattr(known, f"get_{one}")() != getattr(handle, f"get_{one}")() for one in _LOOK):
+            return []
+    return (
+        [list(found.values())] if len({strip.spec.axes["series"] for strip in strips}) == 1 else []
+    )
