@@ -1,11 +1,12 @@
 """From users' devices to predictions: 300 client processes, one collector, one training.
 
-``python scripts/real_users.py [--users 300] [--results-dir results]`` plays a collection through
-with nothing shared between the two sides but files.  Each device has its own folder with its
-features, its label and its ledger, and runs ``python -m lpgnn.client`` as a process of its own.
-Some send twice, some never, and three send rubbish.  The server has the public graph, the task and
-an inbox; it collects, trains and predicts.  The picture shows what arrived and what was learnt; the
-dotted line is the share of the largest class.
+``python scripts/real_users.py [--users 300] [--rounds 1] [--results-dir results]`` plays a
+collection through with nothing shared between the two sides but files.  Each device has its own
+folder with its features, its label and its ledger, and runs ``python -m lpgnn.client`` as a process
+of its own.  Some send twice, some never, and three send rubbish.  The server has the public graph,
+the task and an inbox; it collects, trains and predicts.  With ``--rounds 2`` devices send their
+labels, and are asked about their features afterwards: each answers one of two questions.  The
+picture shows what arrived and what was learnt; the dotted line is the share of the largest class.
 """
 
 import argparse
@@ -34,7 +35,7 @@ X_EPS, Y_EPS, CLASSES, FEATURES = 2.0, 3.0, 4, 60
 LIMIT = 5.0
 
 
-def publish(graph: Graph, folder: Path) -> PublicGraph:
+def publish(graph: Graph, folder: Path, rounds: int) -> PublicGraph:
     """What the server makes known: the graph, who is asked for a label, and the task."""
     split = random_split(graph.num_nodes, generator=derive_generator(0, 0, "split"))
     public = PublicGraph(graph.topology, split.train, split.val)
@@ -46,7 +47,7 @@ def publish(graph: Graph, folder: Path) -> PublicGraph:
         num_nodes=graph.num_nodes,
         x_eps=X_EPS,
         num_features=graph.feature_dim,
-        num_samples=MultiBit(X_EPS, graph.feature_dim).m,
+        num_samples=MultiBit(X_EPS, graph.feature_dim).m if rounds == 1 else 0,
         y_eps=Y_EPS,
         num_classes=graph.num_classes,
         missing=0.0,
@@ -66,26 +67,40 @@ def hand_out(graph: Graph, devices: Path) -> None:
         own.joinpath("label").write_text(str(int(graph.labels[node])))
 
 
-def send(node: int, asked: bool, server: Path, devices: Path, name: str) -> None:
-    """One device: a process that reads its own folder and puts a report into the inbox."""
+def send(node: int, asked: bool, server: Path, devices: Path, name: str, number: int = 0) -> None:
+    """One device: a process that reads its own folder and puts a report into the inbox.
+
+    number: of the question that it answers; 0: it reports
+    """
     own = devices / str(node)
     words = ["--node", str(node), "--features", str(own / "features.json")]
     words += ["--ledger", str(own / "ledger.db"), "--limit", f"{LIMIT:g}"]
-    words += ["--out", str(server / "inbox" / name)]
-    if asked:
+    words += ["--out", str(inbox(server, number) / name)]
+    if number:
+        words += ["--question", str(server / f"question-{number}.json")]
+    elif asked:
         words += ["--label", (own / "label").read_text()]
     command = [sys.executable, "-m", "lpgnn.client", str(server / "task.json"), *words]
     subprocess.run(command, check=True)
 
 
-def play(graph: Graph, work: Path) -> tuple[int, float]:
-    """All devices send; returns the number of processes, and their seconds."""
+def inbox(server: Path, number: int) -> Path:
+    return server / f"inbox-{number}"
+
+
+def collection(server: Path, number: int) -> Path:
+    """What the server has after so many questions."""
+    return server / f"collected-{number}.npz"
+
+
+def play(graph: Graph, work: Path, rounds: int) -> tuple[int, float]:
+    """All devices send, in two rounds their labels; returns how many processes, and seconds."""
     server, devices = work / "server", work / "devices"
-    public = publish(graph, server)
+    public = publish(graph, server, rounds)
     hand_out(graph, devices)
-    (server / "inbox").mkdir()
+    inbox(server, 0).mkdir()
     draws = random.Random(0)
-    nodes = list(range(graph.num_nodes))
+    nodes = [v for v in range(graph.num_nodes) if rounds == 1 or bool(public.asked[v])]
     silent = set(draws.sample(nodes, graph.num_nodes // 30))
     twice = draws.sample([node for node in nodes if node not in silent], graph.num_nodes // 30)
     asked = public.asked.tolist()
@@ -95,35 +110,46 @@ def play(graph: Graph, work: Path) -> tuple[int, float]:
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda job: send(job[0], asked[job[0]], server, devices, job[1]), jobs))
     seconds = time.perf_counter() - started
-    (server / "inbox" / "rubbish-1").write_bytes(b"GET / HTTP/1.1\r\n\r\n")
-    (server / "inbox" / "rubbish-2").write_bytes(draws.randbytes(21))
-    (server / "inbox" / "rubbish-3").write_text('{"lpgnn_report": 1, "node": 5}\n')
+    (inbox(server, 0) / "rubbish-1").write_bytes(b"GET / HTTP/1.1\r\n\r\n")
+    (inbox(server, 0) / "rubbish-2").write_bytes(draws.randbytes(21))
+    (inbox(server, 0) / "rubbish-3").write_text('{"lpgnn_report": 1, "node": 5}\n')
+    places = [f"task={server / 'task.json'}", f"graph={server / 'graph.npz'}"]
+    places += [f"reports={inbox(server, 0)}", f"out={collection(server, 0)}"]
+    subprocess.run([sys.executable, "-m", "lpgnn.collect", *places], check=True)
     return len(jobs), seconds
 
 
-def learn(server: Path) -> Path:
-    """Collect and train on the server's side alone; returns the file of predictions."""
-    places = [f"{name}={server / file}" for name, file in FILES.items()]
+def ask(work: Path, number: int) -> tuple[int, float]:
+    """The server asks, the devices answer; returns how many processes, and seconds."""
+    server, devices = work / "server", work / "devices"
+    before, question = collection(server, number - 1), server / f"question-{number}.json"
+    words = [f"reports={before}", "learner=two_round", "--out", str(question)]
+    subprocess.run([sys.executable, "-m", "lpgnn.question", *words], check=True)
+    inbox(server, number).mkdir()
+    nodes = json.loads(question.read_text())["nodes"]
+    started = time.perf_counter()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda v: send(v, True, server, devices, f"{v}.lp", number), nodes))
+    seconds = time.perf_counter() - started
+    places = [f"question={question}", f"collected={before}", f"reports={inbox(server, number)}"]
+    places += [f"out={collection(server, number)}"]
     subprocess.run([sys.executable, "-m", "lpgnn.collect", *places], check=True)
-    words = [f"reports={server / 'collected.npz'}", "repeats=1", "save=[predictions]"]
-    words += ["learner=residual", f"results_dir={server / 'results'}"]
+    return len(nodes), seconds
+
+
+def learn(server: Path, reports: Path, learner: str) -> Path:
+    """Train on the server's side alone; returns the file of predictions."""
+    words = [f"reports={reports}", "repeats=1", "save=[predictions]"]
+    words += [f"learner={learner}", f"results_dir={server / 'results'}"]
     subprocess.run([sys.executable, "-m", "lpgnn.run", *words], check=True)
-    one = lpgnn.Settings(
-        reports=server / "collected.npz", learner="residual", save=("predictions",)
-    ).resolve()
+    one = lpgnn.Settings(reports=reports, learner=learner, save=("predictions",)).resolve()
     folder = RowStore(server / "results").run_folder(one.identity, 0)
     return Path(folder) / "predictions-released.csv"
 
 
-FILES = {
-    **{"task": "task.json", "graph": "graph.npz"},
-    **{"reports": "inbox", "out": "collected.npz"},
-}
-
-
-def draw(graph: Graph, server: Path, predictions: list[int], results: Path) -> str:
+def draw(graph: Graph, reports: Path, predictions: list[int], figures: Path, name: str) -> str:
     """Labels as they are, as they were reported, and as they are predicted."""
-    collected = Collection.load("reports", server / "collected.npz").collected()
+    collected = Collection.load("reports", reports).collected()
     truth, reported = graph.labels, collected.labels.classes
     known = reported >= 0
     right = [int(p) == int(t) for p, t in zip(predictions, truth.tolist(), strict=True)]
@@ -163,7 +189,7 @@ def draw(graph: Graph, server: Path, predictions: list[int], results: Path) -> s
         middle.set_xlabel("predicted class")
         middle.set_ylabel("class")
         middle.set_title(f"{graph.num_nodes} users", loc="left")
-        save(figure, results, "real_users")
+        save(figure, figures, name)
     return ", ".join(f"{name.replace(chr(10), ' ')} {100 * v:.1f} %" for name, v in shares.items())
 
 
@@ -175,19 +201,27 @@ def _share(right: list[bool], known: list[bool], wanted: bool) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--users", type=int, default=300)
+    parser.add_argument("--rounds", type=int, choices=(1, 2), default=1)
     parser.add_argument("--results-dir", type=Path, default=Path("results"))
     options = parser.parse_args()
     model = lpgnn.BlockModel(options.users, num_classes=CLASSES, num_features=FEATURES)
     graph = model.load(Path())
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        processes, seconds = play(graph, work)
-        print(f"{processes} client processes in {seconds:.1f} s")
-        path = learn(work / "server")
+        parts = [play(graph, work, options.rounds)]
+        if options.rounds == 2:
+            parts += [ask(work, number) for number in (1, 2)]
+        for processes, seconds in parts:
+            print(f"{processes} client processes in {seconds:.1f} s")
+        reports = collection(work / "server", len(parts) - 1)
+        learner, name = ("residual", "real_users")
+        if options.rounds == 2:
+            learner, name = ("two_round", "real_users_two_rounds")
+        path = learn(work / "server", reports, learner)
         with path.open() as file:
             predictions = [int(row["predicted"]) for row in csv.DictReader(file)]
-        print(draw(graph, work / "server", predictions, options.results_dir / "figures"))
-    print(f"picture: {options.results_dir / 'figures' / 'real_users.png'}")
+        print(draw(graph, reports, predictions, options.results_dir / "figures", name))
+    print(f"picture: {options.results_dir / 'figures' / name}.png")
     return 0
 
 

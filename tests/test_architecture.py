@@ -23,7 +23,8 @@ STATIONS = (
 # These wire stations together, and no station knows them.
 ENTRY_POINTS = (
     *("__main__", "application", "commands", "run", "predict", "status", "tune", "bench"),
-    *("benchmark", "compact", "information", "simulate", "collect", "audit", "report.__main__"),
+    *("benchmark", "compact", "information", "simulate", "collect", "question", "audit"),
+    "report.__main__",
 )
 
 HEAVY = {"torch_geometric", "scipy", "pandas", "matplotlib", "sklearn", "pooch"}

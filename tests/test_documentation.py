@@ -81,6 +81,7 @@ def folder(
     for name, text in files(page).items():
         (tmp_path / name).write_text(text)
     write_folder(own_graph(), tmp_path / "my_graph")
+    (tmp_path / "features.json").write_text('{"3": 1, "8": 0.5}')  # a user's own
     monkeypatch.chdir(tmp_path)
     import_anew(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "")  # the benchmark adds folders
@@ -98,6 +99,7 @@ def test_every_kind_of_page_has_commands() -> None:
     called = {shlex.split(line)[1] for page in WITH_COMMANDS for line in commands(page)}
     assert called <= set(VERBS)
     assert {"run", "report", "predict", "tune", "audit", "simulate", "collect"} <= called
+    assert {"client", "question"} <= called
     assert {f"docs/howto/{path.name}" for path in (DOCS / "howto").glob("*.md")} - set(
         WITH_COMMANDS
     ) == {"docs/howto/index.md", "docs/howto/notebook.md"}

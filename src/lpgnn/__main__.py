@@ -19,6 +19,7 @@ VERBS = {
     "simulate": ("lpgnn.simulate", "write what the users of a clean graph would send"),
     "client": ("lpgnn.client", "turn a user's features and label into a private report"),
     "collect": ("lpgnn.collect", "check users' reports and put them into one file to train from"),
+    "question": ("lpgnn.question", "write what users are asked next, from what they have sent"),
     "audit": ("lpgnn.audit", "try to refute the budget that a mechanism claims"),
     "compact": ("lpgnn.compact", "merge what many writers left into one file per dataset"),
     "benchmark": ("lpgnn.benchmark.__main__", "every method under one protocol, and a leaderboard"),

@@ -3,16 +3,17 @@
 import argparse
 import csv
 import io
+import json
 import math
 import random
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from lpgnn.client import Task, perturb, write_task
+from lpgnn.client import VECTOR_PLACES, Question, Task, answer, perturb, write_task
 from lpgnn.commands import Command, one_run, writing
 from lpgnn.components import import_target
 from lpgnn.config import Settings, component_names, make_component
@@ -171,8 +172,8 @@ def _audit_all(own: Options, results: Path) -> int:
                 component: Any = make_component(kind, name)
                 audits.append(_of_mechanism(component, budget, own))
                 print(f"{audits[-1].name:12} {_in_short(audits[-1])}", flush=True)
-        audits += _of_client(budget, own)
-        for audit in audits[-2:]:
+        for audit in _of_client(budget, own):
+            audits.append(audit)
             print(f"{audit.name:12} {_in_short(audit)}", flush=True)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -185,20 +186,25 @@ def _audit_all(own: Options, results: Path) -> int:
 
 
 def _of_client(budget: float, own: Options) -> Iterator[Audit]:
-    """What devices send, drawn by the client itself: features alone, and a label alone."""
+    """What devices send, drawn by the client itself: features alone, a label alone, and answers."""
     d, c = own.num_features, own.num_classes or 4
     bound: Any = make_component("mechanism", "mb")
-    source = write_task(
-        name="audit",
-        graph="",
-        num_nodes=1,
-        x_eps=budget,
-        num_features=d,
-        num_samples=bound.bind(budget, d).m,
-        y_eps=budget,
-        num_classes=c,
-    )
-    task = Task.parse(source)
+
+    def task_of(num_samples: int) -> Task:
+        source = write_task(
+            name="audit",
+            graph="",
+            num_nodes=1,
+            x_eps=budget,
+            num_features=d,
+            num_samples=num_samples,
+            y_eps=budget,
+            num_classes=c,
+            salt="",
+        )
+        return Task.parse(source)
+
+    task, asking = task_of(bound.bind(budget, d).m), task_of(0)
     draws = random.Random(f"audit/{own.seed}/{budget}").getrandbits
     own = replace(own, draws=min(own.draws, 20_000))  # one at a time, in plain Python
 
@@ -214,12 +220,40 @@ def _of_client(budget: float, own: Options) -> Iterator[Audit]:
         report = perturb(task, node=0, features=zeros, asked=True, label=y, random_bits=draws)
         return report.label
 
+    def answering(question: Question) -> Callable[[list[float]], int | None]:
+        def answered(x: list[float]) -> int | None:
+            return answer(asking, question, node=0, features=x, random_bits=draws).label
+
+        return answered
+
     given: dict[str, Any] = {"epsilon": budget, **own.test}
     mb = audit_callable("client mb", features, num_features=d, **given)
     rr = audit_callable("client rr", label, num_classes=c, **given)
     lowest, whole = task.lowest_weight(), 1 << 64
     yield replace(mb, exact=task.num_samples * math.log((whole - lowest) / lowest))
     yield replace(rr, exact=math.log(task.keep_weight() / task.flip_weight()))
+    for question in _questions(asking):
+        found = audit_callable(
+            f"client {question.kind}", answering(question), num_features=d, **given
+        )
+        weight, others = question.answer_weight(asking), question.num_classes - question.near
+        exact = math.log((whole - others * weight) / (question.near * weight))
+        yield replace(found, exact=exact)
+
+
+def _questions(task: Task) -> Iterator[Question]:
+    """Of both kinds: among eight candidates, and in which of three cells."""
+    d, c = task.num_features, task.num_classes
+    common = {"lpgnn_question": 1, "task": task.hash.hex(), "nodes": [0]}
+    unit = 1 << VECTOR_PLACES
+    score = {
+        "directions": [[1] * d, *[[0] * d] * (c - 1)],
+        "places": 0,
+        "pairs": [[0, 1]],
+        "thresholds": [[0, 1, [0, unit]]],  # no feature, one, or several
+    }
+    for own in ({"kind": "vector", "candidates": 8, "near": 2}, {"kind": "score", **score}):
+        yield Question.parse(json.dumps(common | own).encode(), task)
 
 
 def _cells(audit: Audit) -> list[str]:

@@ -12,6 +12,14 @@ k-ary randomized response (paper Eq. rr).  All probabilities are whole multiples
 in whole numbers and rounded towards more privacy, and all draws come from ``secrets``: the ratio of
 the probabilities of a report under any two inputs is at most e^x_eps times e^y_eps, exactly.
 
+A task may leave the features to *questions*, which the server publishes when it has learnt from the
+labels: then a report has the label alone, and the device answers one question in its life about
+its features, at x_eps, whatever it asks.
+
+    question = Question.parse(Path("question.json").read_bytes(), task)
+    with Ledger("ledger.db") as ledger:
+        wire = ledger.answer(task, question, node=17, features=[0.0, 1.0, 0.0])
+
 The task is a JSON object of exactly these members; its hash is SHA-256 of the published bytes, cut
 to 8 bytes, so that no client has to write numbers as another language does:
 
@@ -19,15 +27,42 @@ to 8 bytes, so that no client has to write numbers as another language does:
     name, salt       text; a new salt makes a new task, which spends anew
     graph            text; the digest of the public graph, which the client does not look at
     num_nodes        N; nodes are numbered 0..N-1
-    mechanism        "mb"
-    x_eps            the budget of the whole feature vector
+    mechanism        "mb", or "questions": the features are asked about later
+    x_eps            the budget of the whole feature vector, or of the one answer about it
     num_features     d
-    num_samples      m, how many features a report speaks of
+    num_samples      m, how many features a report speaks of; 0 with questions
     ranges           [[low, high]] for all features, or d such pairs; values outside are clamped
     missing          what NaN stands for, from 0 (low) to 1 (high)
     label_mechanism  "rr"
     y_eps            the budget of the label
     num_classes      c
+
+A question is a JSON object, too.  All of its numbers are whole:
+
+    lpgnn_question   1, the version of this format
+    task             16 hex digits, the hash of its task
+    nodes            the nodes that are asked, ascending
+    kind             "vector": which of K public vectors does yours resemble?
+                     "score": in which of k cells does your score lie?
+
+    candidates       of a vector question: K, of which the answer names one
+    near             t: the t candidates with the largest products count as near
+
+    directions       of a score question: w, c lists of d numbers of at most 2^24
+    places           they are multiples of 2^-places, which the client does not look at
+    pairs            for each of the nodes its two classes [a, b]
+    thresholds       [a, b, [the k - 1 cuts between cells, rising]] for each pair that is asked about
+
+What is asked about is z = sqrt(x / sum x), with x the positions of the features in their ranges, in
+whole numbers: X_i = floor(2^32 x_i + 1/2), z_i = floor(sqrt(floor(2^48 X_i / sum X))), in units of
+2^-24.  The score is sum_i (w_a,i - w_b,i) z_i, and a cell begins above its cut.  Candidate k of a
+node is G_0..G_d, with G_i the number of ones, less 16, among the bits of bytes 4i..4i+3 of
+SHAKE-256 of "lpgnn candidate", the question's hash (8 bytes), the node and k (4 bytes each,
+big-endian); its product is sum_i G_i z_i, or G_d where z is zero, and of equal ones the first
+counts as larger.  The answer is the cell, or a near candidate, with a probability that is at most
+e^x_eps times that of any other: k-ary randomized response, or subset selection among candidates
+(modified minimal random coding; Shah, Chen, Balle, Kairouz and Theis, AISTATS 2022).  An answer is
+sent as a report without features, under the hash of the question: its "label" is the answer.
 
 A report is a fixed number of bytes, whatever it holds:
 
@@ -49,13 +84,16 @@ and, where bytes are in the way, one line of JSON:
 
 import argparse
 import hashlib
+import heapq
 import json
 import math
 import os
 import secrets
 import sqlite3
+import struct
 import sys
 import zlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -73,6 +111,14 @@ CHECKSUM_BYTES = 4
 PRECISION = 64
 _WORKING_BITS = 256  # of the fixed-point numbers behind e^x
 
+# Positions in a range, and entries of z, are whole multiples of these powers of two.
+_POSITION_PLACES, VECTOR_PLACES = 32, 24
+# A candidate's entry is a binomial number of so many fair bits, less half of them.
+CANDIDATE_BITS = 32
+LARGEST_DIRECTION = 1 << 24
+_LARGEST_THRESHOLD = 1 << 62
+_MOST_CANDIDATES, _MOST_CELLS = 2**16, 64
+
 _LARGEST_EPSILON = 10**6
 _MOST_FEATURES, _MOST_CLASSES, _MOST_NODES = 2**24, 2**16, 2**32
 _SIMULATION_ONLY = ("lp", "ag", "1b")
@@ -85,8 +131,43 @@ class ClientError(ValueError):
     """A task, report or input that cannot be used, in one line."""
 
 
+class Published:
+    """What a server has made known, a task or a question, and the size of reports under it."""
+
+    source: bytes  # as it was published
+    num_nodes: int
+    num_features: int
+    num_samples: int
+    num_classes: int  # or answers
+
+    @cached_property
+    def hash(self) -> bytes:
+        return hashlib.sha256(self.source).digest()[:8]
+
+    @property
+    def index_bits(self) -> int:
+        all_of_them = self.num_samples in (0, self.num_features)
+        return 0 if all_of_them else (self.num_features - 1).bit_length()
+
+    @property
+    def label_bits(self) -> int:
+        return self.num_classes.bit_length()  # c + 1 codes
+
+    @property
+    def payload_bits(self) -> int:
+        return self.num_samples * (self.index_bits + 1) + self.label_bits
+
+    @property
+    def payload_bytes(self) -> int:
+        return -(-self.payload_bits // 8)
+
+    @property
+    def report_bytes(self) -> int:
+        return HEADER_BYTES + self.payload_bytes + CHECKSUM_BYTES
+
+
 @dataclass(frozen=True)
-class Task:
+class Task(Published):
     """A published task; ``parse`` is the way to make one, and checks everything."""
 
     name: str
@@ -119,11 +200,12 @@ class Task:
             raise ClientError(
                 f"task: mechanism={mechanism}: is for simulation only; devices send mb{instead}"
             )
-        if mechanism != "mb":
-            raise ClientError(f"task: mechanism={_shown(mechanism)}: must be mb")
+        if mechanism not in ("mb", "questions"):
+            raise ClientError(f"task: mechanism={_shown(mechanism)}: must be mb or questions")
         if labels != "rr":
             raise ClientError(f"task: label_mechanism={_shown(labels)}: must be rr")
         d = _whole("task", "num_features", content["num_features"], 1, _MOST_FEATURES)
+        samples = (1, d) if mechanism == "mb" else (0, 0)
         return cls(
             name=content["name"],
             salt=content["salt"],
@@ -131,7 +213,7 @@ class Task:
             num_nodes=_whole("task", "num_nodes", content["num_nodes"], 1, _MOST_NODES),
             x_eps=_budget("x_eps", content["x_eps"]),
             num_features=d,
-            num_samples=_whole("task", "num_samples", content["num_samples"], 1, d),
+            num_samples=_whole("task", "num_samples", content["num_samples"], *samples),
             ranges=_ranges(content["ranges"], d),
             missing=_share("missing", content["missing"]),
             y_eps=_budget("y_eps", content["y_eps"]),
@@ -140,23 +222,25 @@ class Task:
         )._checked()
 
     def _checked(self) -> "Task":
-        if self.lowest_weight() >= self.bit_weight(Fraction(1)):
+        if 2 * self.lowest_weight() >= 1 << PRECISION:
             raise ClientError(f"task: x_eps={float(self.x_eps):g}: is too small to say anything")
         if self.flip_weight() >= self.keep_weight():
             raise ClientError(f"task: y_eps={float(self.y_eps):g}: is too small to say anything")
         return self
 
-    @cached_property
-    def hash(self) -> bytes:
-        return hashlib.sha256(self.source).digest()[:8]
+    @property
+    def has_questions(self) -> bool:
+        """Whether the features are asked about later, and a report has the label alone."""
+        return self.num_samples == 0
 
     def cost(self, *, asked: bool) -> Fraction:
         """What a report spends, of a device that is asked for its label or is not."""
-        return self.x_eps + (self.y_eps if asked else 0)
+        features = Fraction(0) if self.has_questions else self.x_eps
+        return features + (self.y_eps if asked else 0)
 
     def lowest_weight(self) -> int:
         """2^64 times the probability of a bit's less likely value, rounded up."""
-        return _least_weight(self.x_eps / self.num_samples, 1, PRECISION)
+        return _least_weight(self.x_eps / max(self.num_samples, 1), 1, PRECISION)
 
     def bit_weight(self, position: Fraction) -> int:
         """2^64 p(t = 1 | x) of Algorithm 1, line 4, for x at a position in [0, 1] of its range.
@@ -186,26 +270,125 @@ class Task:
             return Fraction(int(value > 0))
         return min(max((Fraction(value) - low) / (high - low), Fraction(0)), Fraction(1))
 
-    @property
-    def index_bits(self) -> int:
-        all_of_them = self.num_samples == self.num_features
-        return 0 if all_of_them else (self.num_features - 1).bit_length()
 
-    @property
-    def label_bits(self) -> int:
-        return self.num_classes.bit_length()  # c + 1 codes
+@dataclass(frozen=True)
+class Question(Published):
+    """A published question about the features; ``parse`` is the way to make one.
 
-    @property
-    def payload_bits(self) -> int:
-        return self.num_samples * (self.index_bits + 1) + self.label_bits
+    Whatever it asks, the answer costs the x_eps of its task and is drawn by ``answer_weight``.
+    """
 
-    @property
-    def payload_bytes(self) -> int:
-        return -(-self.payload_bits // 8)
+    task: bytes  # the hash of its task
+    kind: str  # "vector" or "score"
+    nodes: tuple[int, ...] = field(repr=False)  # ascending
+    near: int  # how many answers are likelier than all others: t, or the one cell
+    num_classes: int  # how many answers there are: K or k
+    directions: tuple[tuple[int, ...], ...] = field(repr=False)  # none of a vector question
+    places: int
+    pairs: tuple[tuple[int, int], ...] = field(repr=False)
+    thresholds: Mapping[tuple[int, int], tuple[int, ...]] = field(repr=False)
+    num_nodes: int
+    num_features: int
+    source: bytes = field(repr=False)
+    num_samples: int = 0
 
-    @property
-    def report_bytes(self) -> int:
-        return HEADER_BYTES + self.payload_bytes + CHECKSUM_BYTES
+    @classmethod
+    def parse(cls, source: bytes, task: Task) -> "Question":
+        """Read a question under its task; what is wrong is one line of a ClientError."""
+        content = _object("question", source)
+        version = content.get("lpgnn_question")
+        if not _is_whole(version, VERSION, VERSION):
+            raise ClientError(f"question: lpgnn_question={_shown(version)}: must be {VERSION}")
+        kind = content.get("kind")
+        if not isinstance(kind, str) or kind not in _QUESTION_MEMBERS:
+            raise ClientError(f"question: kind={_shown(kind)}: must be vector or score")
+        _check_members("question", content, _QUESTION_MEMBERS[kind])
+        _check_task(content["task"], task)
+        if not task.has_questions:
+            raise ClientError("question: its task has no questions: features went with the report")
+        nodes = _nodes(content["nodes"], task.num_nodes)
+        directions: tuple[tuple[int, ...], ...] = ()
+        pairs: tuple[tuple[int, int], ...] = ()
+        thresholds: dict[tuple[int, int], tuple[int, ...]] = {}
+        places = 0
+        if kind == "vector":
+            size = _whole("question", "candidates", content["candidates"], 2, _MOST_CANDIDATES)
+            near = _whole("question", "near", content["near"], 1, size - 1)
+        else:
+            directions = _directions(content["directions"], task.num_classes, task.num_features)
+            places = _whole("question", "places", content["places"], -1000, 1000)
+            pairs = _pairs(content["pairs"], len(nodes), task.num_classes)
+            thresholds = _thresholds(content["thresholds"], pairs, task.num_classes)
+            near, size = 1, len(thresholds[pairs[0]]) + 1
+        found = cls(
+            task=task.hash,
+            kind=kind,
+            nodes=nodes,
+            near=near,
+            num_classes=size,
+            directions=directions,
+            places=places,
+            pairs=pairs,
+            thresholds=thresholds,
+            num_nodes=task.num_nodes,
+            num_features=task.num_features,
+            source=source,
+        )
+        if found.answer_weight(task) * size >= 1 << PRECISION:
+            eps = f"{float(task.x_eps):g}"
+            raise ClientError(f"question: x_eps={eps}: is too small to say anything")
+        return found
+
+    def answer_weight(self, task: Task) -> int:
+        """2^64 times the probability of one particular answer that is not near, rounded up.
+
+        2^64 / (t e^x_eps + K - t): the near ones share the rest, which makes each of them at most
+        e^x_eps times as likely.
+        """
+        return _least_weight(task.x_eps, self.num_classes - self.near, PRECISION, self.near)
+
+    def cell(self, z: Mapping[int, int], node: int) -> int:
+        """The honest answer to a score question, from a vector in whole numbers."""
+        a, b = self.pairs[bisect_left(self.nodes, node)]
+        one, other = self.directions[a], self.directions[b]
+        score = sum((one[i] - other[i]) * entry for i, entry in z.items())
+        return sum(score > cut for cut in self.thresholds[a, b])
+
+    def nearest(self, z: Mapping[int, int], node: int) -> list[int]:
+        """The near candidates of a vector question, ascending."""
+        entries = z or {self.num_features: 1}
+        words = struct.Struct(f">{self.num_features + 1}I")
+        products = []
+        for k in range(self.num_classes):
+            # Less 16 for each entry it would be the product: that is the same for all candidates.
+            ones = words.unpack(candidate(self, node, k))
+            products.append((-sum(ones[i].bit_count() * entries[i] for i in entries), k))
+        return sorted(k for _, k in heapq.nsmallest(self.near, products))
+
+    def __contains__(self, node: int) -> bool:
+        """Whether a node is asked."""
+        place = bisect_left(self.nodes, node)
+        return place < len(self.nodes) and self.nodes[place] == node
+
+
+def candidate(question: Question, node: int, k: int) -> bytes:
+    """The bytes of candidate k of a node, four for each of d + 1 entries."""
+    numbers = node.to_bytes(4, "big") + k.to_bytes(4, "big")
+    seed = b"lpgnn candidate" + question.hash + numbers
+    return hashlib.shake_256(seed).digest(CANDIDATE_BITS // 8 * (question.num_features + 1))
+
+
+def unit_vector(task: Task, features: Features) -> dict[int, int]:
+    """z = sqrt(x / sum x) in units of 2^-24, its entries other than 0; empty where x is zero."""
+    values = features if isinstance(features, Mapping) else dict(enumerate(features))
+    shared, twice, x = len(task.ranges) == 1, 2 << _POSITION_PLACES, {}
+    for i in range(task.num_features):
+        value = values.get(i, 0.0)
+        if value != 0 or task.ranges[0 if shared else i][0] < 0:  # else it is at or below its range
+            x[i] = (twice * task.position(i, value) + 1) // 2
+    total = sum(x.values())
+    roots = {i: math.isqrt((own << 2 * VECTOR_PLACES) // total) for i, own in x.items() if own}
+    return {i: root for i, root in sorted(roots.items()) if root}
 
 
 @dataclass(frozen=True)
@@ -232,14 +415,14 @@ def write_task(
     missing: float = 0.5,
     salt: str | None = None,
 ) -> bytes:
-    """A task as it is published, checked."""
+    """A task as it is published, checked; of no samples: one that leaves features to questions."""
     members = {
         "lpgnn_task": VERSION,
         "name": name,
         "salt": secrets.token_hex(16) if salt is None else salt,
         "graph": graph,
         "num_nodes": num_nodes,
-        "mechanism": "mb",
+        "mechanism": "mb" if num_samples else "questions",
         "x_eps": x_eps,
         "num_features": num_features,
         "num_samples": num_samples,
@@ -280,14 +463,30 @@ def perturb(
     if asked and label is None:
         sent = _below(task.num_classes, random_bits)
     elif asked and label is not None:
-        others, draw = task.flip_weight(), random_bits(PRECISION)
-        # The first (c - 1) weights belong to the other classes, the rest to the label itself.
-        shift = draw // others + 1 if draw < (task.num_classes - 1) * others else 0
-        sent = (label + shift) % task.num_classes
+        c = task.num_classes
+        others = [(label + shift) % c for shift in range(1, c)]
+        sent = _pick([label], others, task.flip_weight(), random_bits)
     return Report(node, tuple(indices), tuple(bits), sent)
 
 
-def encode(task: Task, report: Report) -> bytes:
+def answer(
+    task: Task,
+    question: Question,
+    *,
+    node: int,
+    features: Features,
+    random_bits: RandomBits = secrets.randbits,
+) -> Report:
+    """Draw an answer.  A device calls ``Ledger.answer``, which draws once and remembers."""
+    _check_question(task, question, node, features)
+    z = unit_vector(task, features)
+    near = question.nearest(z, node) if question.kind == "vector" else [question.cell(z, node)]
+    others = sorted(set(range(question.num_classes)) - set(near))
+    chosen = _pick(near, others, question.answer_weight(task), random_bits)
+    return Report(node, (), (), chosen)
+
+
+def encode(task: Published, report: Report) -> bytes:
     """A report as bytes, in the layout above."""
     _check_report(task, report)
     payload = 0
@@ -309,7 +508,7 @@ def encode(task: Task, report: Report) -> bytes:
     return body + zlib.crc32(body).to_bytes(CHECKSUM_BYTES, "big")
 
 
-def decode(task: Task, wire: bytes) -> Report:
+def decode(task: Published, wire: bytes) -> Report:
     """A report from its bytes; what is wrong with them is one line of a ClientError."""
     if wire[:2] != MAGIC:
         raise ClientError("not a report: it does not start with LP")
@@ -339,7 +538,7 @@ def decode(task: Task, wire: bytes) -> Report:
     return report
 
 
-def to_json(task: Task, report: Report) -> str:
+def to_json(task: Published, report: Report) -> str:
     """A report as one line of JSON."""
     _check_report(task, report)
     members = {
@@ -353,7 +552,7 @@ def to_json(task: Task, report: Report) -> str:
     return json.dumps(members)
 
 
-def from_json(task: Task, line: bytes | str) -> Report:
+def from_json(task: Published, line: bytes | str) -> Report:
     """A report from its line of JSON; what is wrong with it is one line of a ClientError."""
     content = _object("report", line.encode() if isinstance(line, str) else line)
     version = content.get("lpgnn_report")
@@ -376,10 +575,11 @@ class Ledger:
     """What a user may spend and has spent, and the reports drawn for it; a file of SQLite.
 
     A task is answered once: asked again, the same report is sent again, since a second draw would
-    spend the budget a second time.  All tasks together may spend ``limit``.  It is the user's word,
-    given when the ledger is first used and kept in it: no task can raise it, and to open a ledger
-    with another limit is an error.  Only ``change_limit`` sets a new one.  The report is on disk
-    before it is returned, so that a crash cannot lead to a second draw.
+    spend the budget a second time.  Of all questions of a task one is answered, and no other is,
+    since each costs the whole x_eps.  All tasks together may spend ``limit``.  It is the user's
+    word, given when the ledger is first used and kept in it: no task can raise it, and to open a
+    ledger with another limit is an error.  Only ``change_limit`` sets a new one.  The report is on
+    disk before it is returned, so that a crash cannot lead to a second draw.
 
     A seal, SHA-256 over the limit and all reports, stands beside them: nothing is drawn from a
     ledger that does not match it, nor from a file that is there and empty.  A ledger that is
@@ -436,8 +636,26 @@ class Ledger:
         _check_inputs(task, node, features, asked, label)
         with self._alone():
             content = self._content()
-            return _remembered(content, task, node) or self._drawn(
-                content, task, node=node, features=features, asked=asked, label=label
+            return _remembered(content, task, None, node) or self._drawn(
+                content,
+                (_name(task, None), node, task.cost(asked=asked)),
+                lambda: encode(
+                    task, perturb(task, node=node, features=features, asked=asked, label=label)
+                ),
+            )
+
+    def answer(self, task: Task, question: Question, *, node: int, features: Features) -> bytes:
+        """The answer of this device to a question: drawn now, or the one that was drawn before.
+
+        Refused if it has answered another question of the same task.
+        """
+        _check_question(task, question, node, features)
+        with self._alone():
+            content = self._content()
+            return _remembered(content, task, question, node) or self._drawn(
+                content,
+                (_name(task, question), node, task.x_eps),
+                lambda: encode(question, answer(task, question, node=node, features=features)),
             )
 
     def _create(self, wanted: str | None) -> None:
@@ -539,23 +757,17 @@ class Ledger:
             raise self._damaged("it does not keep what is written")
 
     def _drawn(
-        self,
-        content: "_Content",
-        task: Task,
-        *,
-        node: int,
-        features: Features,
-        asked: bool,
-        label: int | None,
+        self, content: "_Content", entry: tuple[str, int, Fraction], draw: Callable[[], bytes]
     ) -> bytes:
-        cost, spent, limit = task.cost(asked=asked), content.spent, content.limit
+        """Draw what costs no more than is left, and write it down.  entry: name, node, cost"""
+        name, node, cost = entry
+        spent, limit = content.spent, content.limit
         if limit is not None and spent + cost > limit:
             left = f"{float(spent):g} of {float(limit):g} is spent"
-            raise ClientError(f"budget: this task costs {float(cost):g}, and {left}")
-        report = perturb(task, node=node, features=features, asked=asked, label=label)
-        wire = encode(task, report)
-        row = (task.hash.hex(), node, str(cost), wire)
-        self._keep(_Content(content.total, (*content.reports, row)))
+            what = "question" if "/" in name else "task"
+            raise ClientError(f"budget: this {what} costs {float(cost):g}, and {left}")
+        wire = draw()
+        self._keep(_Content(content.total, (*content.reports, (name, node, str(cost), wire))))
         return wire
 
 
@@ -564,7 +776,7 @@ class _Content:
     """What a ledger holds, as SQLite gives it; only what matches its seal may be looked into."""
 
     total: str
-    reports: tuple[tuple[str, int, str, bytes], ...]  # hash of the task, node, cost, report
+    reports: tuple[tuple[str, int, str, bytes], ...]  # name, node, cost, report
 
     @property
     def seal(self) -> str:
@@ -581,13 +793,27 @@ class _Content:
         return sum((Fraction(cost) for _, _, cost, _ in self.reports), Fraction(0))
 
 
-def _remembered(content: _Content, task: Task, node: int) -> bytes | None:
+def _name(task: Task, question: Question | None) -> str:
+    """What a ledger calls a report: the hash of its task, and after a slash that of a question."""
+    return task.hash.hex() if question is None else f"{task.hash.hex()}/{question.hash.hex()}"
+
+
+def _remembered(
+    content: _Content, task: Task, question: Question | None, node: int
+) -> bytes | None:
+    wanted = _name(task, question)
     for name, drawn_for, _, wire in content.reports:
-        if name == task.hash.hex():
-            if drawn_for != node:
-                drawn = f"was drawn for node {drawn_for}; one device is one node"
-                raise ClientError(f"node={node}: the report for this task {drawn}")
+        of_task, _, of_question = name.partition("/")
+        if of_task != task.hash.hex():
+            continue
+        if drawn_for != node:
+            drawn = f"was drawn for node {drawn_for}; one device is one node"
+            raise ClientError(f"node={node}: the report for this task {drawn}")
+        if name == wanted:
             return wire
+        if question is not None and of_question:
+            answered = f"another question of its task is answered, {of_question}"
+            raise ClientError(f"question: {answered}: its x_eps is spent")
     return None
 
 
@@ -635,9 +861,9 @@ def _exp_below(x: Fraction) -> int:
 
 
 @lru_cache(maxsize=64)
-def _least_weight(epsilon: Fraction, others: int, precision: int) -> int:
-    """2^precision / (e^epsilon + others), rounded up: the rarer outcome is made no rarer."""
-    whole = _exp_below(epsilon) + (others << _WORKING_BITS)
+def _least_weight(epsilon: Fraction, others: int, precision: int, near: int = 1) -> int:
+    """2^precision / (near e^epsilon + others), rounded up: rare outcomes are made no rarer."""
+    whole = near * _exp_below(epsilon) + (others << _WORKING_BITS)
     return -(-(1 << precision + _WORKING_BITS) // whole)
 
 
@@ -646,6 +872,14 @@ def _below(n: int, random_bits: RandomBits) -> int:
     while (draw := random_bits((n - 1).bit_length())) >= n:
         pass
     return draw
+
+
+def _pick(near: Sequence[int], others: Sequence[int], weight: int, random_bits: RandomBits) -> int:
+    """One of the others with a probability of weight / 2^64 each, else any of the near ones."""
+    draw = random_bits(PRECISION)
+    if draw < len(others) * weight:
+        return others[draw // weight]
+    return near[_below(len(near), random_bits) if len(near) > 1 else 0]
 
 
 def _sample(d: int, m: int, random_bits: RandomBits) -> list[int]:
@@ -663,6 +897,11 @@ _TASK_MEMBERS = (
     *("lpgnn_task", "name", "salt", "graph", "num_nodes", "mechanism", "x_eps", "num_features"),
     *("num_samples", "ranges", "missing", "label_mechanism", "y_eps", "num_classes"),
 )
+_ANY_QUESTION = ("lpgnn_question", "task", "nodes", "kind")
+_QUESTION_MEMBERS = {
+    "vector": (*_ANY_QUESTION, "candidates", "near"),
+    "score": (*_ANY_QUESTION, "directions", "places", "pairs", "thresholds"),
+}
 _REPORT_MEMBERS = ("lpgnn_report", "task", "node", "indices", "bits", "label")
 
 
@@ -745,6 +984,78 @@ def _ranges(value: Any, d: int) -> tuple[tuple[Fraction, Fraction], ...]:
     return tuple(found)
 
 
+def _check_task(found: Any, task: Task) -> None:
+    if found != task.hash.hex():
+        allowed = f"must be that of the task, {task.hash.hex()}"
+        raise ClientError(f"question: task={_shown(found)}: {allowed}")
+
+
+def _nodes(value: Any, num_nodes: int) -> tuple[int, ...]:
+    allowed = f"must be whole numbers in 0..{num_nodes - 1}, ascending, at least one"
+    if not isinstance(value, list) or not value:
+        raise ClientError(f"question: nodes={_shown(value)}: {allowed}")
+    for before, node in pairwise([-1, *value]):
+        if not _is_whole(node, before + 1, num_nodes - 1):
+            raise ClientError(f"question: nodes: {_shown(node)}: {allowed}")
+    return tuple(value)
+
+
+def _directions(value: Any, c: int, d: int) -> tuple[tuple[int, ...], ...]:
+    if not isinstance(value, list) or len(value) != c:
+        raise ClientError(f"question: directions={_shown(value)}: must be {c} lists")
+    for one in value:
+        if not isinstance(one, list) or len(one) != d:
+            raise ClientError(f"question: directions: {_shown(one)}: must be {d} numbers")
+        for entry in one:
+            if not _is_whole(entry, -LARGEST_DIRECTION, LARGEST_DIRECTION):
+                allowed = f"must be whole numbers of at most {LARGEST_DIRECTION}"
+                raise ClientError(f"question: directions: {_shown(entry)}: {allowed}")
+    return tuple(map(tuple, value))
+
+
+def _pair(name: str, a: Any, b: Any, c: int) -> tuple[int, int]:
+    if not _is_whole(a, 0, c - 1) or not _is_whole(b, 0, c - 1) or a == b:
+        allowed = f"must be two different classes in 0..{c - 1}"
+        raise ClientError(f"question: {name}: {_shown([a, b])}: {allowed}")
+    return (a, b)
+
+
+def _pairs(value: Any, count: int, c: int) -> tuple[tuple[int, int], ...]:
+    if not isinstance(value, list) or len(value) != count:
+        raise ClientError(f"question: pairs={_shown(value)}: must be one for each of {count} nodes")
+    for pair in value:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ClientError(f"question: pairs: {_shown(pair)}: must be [a, b]")
+    return tuple(_pair("pairs", a, b, c) for a, b in value)
+
+
+def _thresholds(
+    value: Any, pairs: Sequence[tuple[int, int]], c: int
+) -> dict[tuple[int, int], tuple[int, ...]]:
+    if not isinstance(value, list):
+        raise ClientError(f"question: thresholds={_shown(value)}: must be a list")
+    found: dict[tuple[int, int], tuple[int, ...]] = {}
+    for item in value:
+        if not isinstance(item, list) or len(item) != 3 or not isinstance(item[2], list):
+            raise ClientError(f"question: thresholds: {_shown(item)}: must be [a, b, [cuts]]")
+        pair, cuts = _pair("thresholds", item[0], item[1], c), tuple(item[2])
+        if pair in found:
+            raise ClientError(f"question: thresholds: {_shown(list(pair))}: is there twice")
+        count = len(next(iter(found.values()))) if found else len(cuts)
+        if len(cuts) != count or not 1 <= count < _MOST_CELLS:
+            allowed = f"must be 1..{_MOST_CELLS - 1}, and as many for every pair"
+            raise ClientError(f"question: thresholds: {len(cuts)} cuts: {allowed}")
+        for before, cut in pairwise([-_LARGEST_THRESHOLD, *cuts]):
+            if not _is_whole(cut, before, _LARGEST_THRESHOLD):
+                allowed = f"must be whole numbers of at most {_LARGEST_THRESHOLD}, rising"
+                raise ClientError(f"question: thresholds: {_shown(cut)}: {allowed}")
+        found[pair] = cuts
+    for pair in pairs:
+        if pair not in found:
+            raise ClientError(f"question: thresholds: none for the pair {_shown(list(pair))}")
+    return found
+
+
 def _shown(value: Any) -> str:
     """A foreign value in a message: short, and on one line."""
     try:
@@ -758,6 +1069,24 @@ def _check_inputs(
     task: Task, node: int, features: Features, asked: bool, label: int | None
 ) -> None:
     """Look at all of the input before anything is drawn: a failure must not depend on draws."""
+    _check_node_and_features(task, node, features)
+    if task.has_questions and not asked:
+        raise ClientError("asked: this task asks for labels only, and not for that of this node")
+    if label is not None and not asked:
+        raise ClientError(f"label={_shown(label)}: this node is not asked for its label")
+    if label is not None and not _is_whole(label, 0, task.num_classes - 1):
+        allowed = f"must be a whole number in 0..{task.num_classes - 1}, or missing"
+        raise ClientError(f"label={_shown(label)}: {allowed}")
+
+
+def _check_question(task: Task, question: Question, node: int, features: Features) -> None:
+    _check_task(question.task.hex(), task)
+    _check_node_and_features(task, node, features)
+    if node not in question:
+        raise ClientError(f"node={node}: is not asked this question")
+
+
+def _check_node_and_features(task: Task, node: int, features: Features) -> None:
     d = task.num_features
     if not _is_whole(node, 0, task.num_nodes - 1):
         raise ClientError(f"node={_shown(node)}: must be a whole number in 0..{task.num_nodes - 1}")
@@ -775,14 +1104,9 @@ def _check_inputs(
     for value in values:
         if value is not None and not isinstance(value, int | float):
             raise ClientError(f"features: {_shown(value)}: must be numbers, NaN or None")
-    if label is not None and not asked:
-        raise ClientError(f"label={_shown(label)}: this node is not asked for its label")
-    if label is not None and not _is_whole(label, 0, task.num_classes - 1):
-        allowed = f"must be a whole number in 0..{task.num_classes - 1}, or missing"
-        raise ClientError(f"label={_shown(label)}: {allowed}")
 
 
-def _check_report(task: Task, report: Report) -> None:
+def _check_report(task: Published, report: Report) -> None:
     n, d, m, c = task.num_nodes, task.num_features, task.num_samples, task.num_classes
     if not _is_whole(report.node, 0, n - 1):
         raise ClientError(f"node {_shown(report.node)}: unknown; nodes are 0..{n - 1}")
@@ -810,17 +1134,21 @@ class _OneLineParser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = _OneLineParser(
         prog="python -m lpgnn.client",
-        description="Turn a user's features and label into a private report.",
+        description="Turn a user's features and label into a private report or answer.",
         epilog="Exit codes: 0 done, 2 bad input or budget spent.",
     )
     parser.add_argument("task", type=Path, help="the published task, a JSON file")
     parser.add_argument("--node", type=int, required=True, help="the number of this node")
     parser.add_argument(
+        "--question",
+        type=Path,
+        help="answer this question of the task, a published JSON file, instead of reporting",
+    )
+    parser.add_argument(
         "--features",
         type=Path,
-        required=True,
         help="a JSON file: a list of d numbers (null: missing), or an object {feature: number} of "
-        "others than 0",
+        "others than 0; a task with questions needs none for the label",
     )
     parser.add_argument("--asked", action="store_true", help="the server asks for the label")
     parser.add_argument("--label", type=int, help="the label, if there is one")
@@ -849,19 +1177,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _send(options: argparse.Namespace) -> int:
     task = Task.parse(options.task.read_bytes())
-    features = _read_features(options.features)
+    question = None
+    if options.question is not None:
+        question = Question.parse(options.question.read_bytes(), task)
+        if options.asked or options.label is not None:
+            raise ClientError("label: a question is about features only")
+    needs_features = question is not None or not task.has_questions
+    if needs_features and options.features is None:
+        raise ClientError("features: missing (--features FILE)")
+    features = _read_features(options.features) if needs_features else {}
     with Ledger(options.ledger, limit=options.limit) as ledger:
         if options.change_limit is not None:
             ledger.change_limit(options.change_limit)
-        wire = ledger.report(
-            task,
-            node=options.node,
-            features=features,
-            asked=options.asked or options.label is not None,
-            label=options.label,
-        )
+        if question is not None:
+            wire = ledger.answer(task, question, node=options.node, features=features)
+        else:
+            wire = ledger.report(
+                task,
+                node=options.node,
+                features=features,
+                asked=options.asked or options.label is not None,
+                label=options.label,
+            )
     if options.json:
-        wire = (to_json(task, decode(task, wire)) + "\n").encode()
+        published = question or task
+        wire = (to_json(published, decode(published, wire)) + "\n").encode()
     if options.out is None:
         sys.stdout.buffer.write(wire)
         sys.stdout.buffer.flush()

@@ -1,17 +1,20 @@
-"""``python -m lpgnn.collect``: check the reports of users and put them into one file."""
+"""``python -m lpgnn.collect``: check what users sent, reports or answers, and put it together."""
 
 import csv
 import io
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lpgnn.client import Task
+import numpy as np
+
+from lpgnn.archive import Array
+from lpgnn.client import Published, Question
 from lpgnn.commands import Command, own_settings, writing
 from lpgnn.errors import InputError, exit_code
 from lpgnn.files import replacing
-from lpgnn.privacy.collection import Collection, check_graph, read_task
+from lpgnn.privacy.collection import Collection, check_graph, read_question, read_task
 from lpgnn.privacy.collector import Collector, Refusal
 from lpgnn.privacy.public_graph import PublicGraph
 
@@ -20,18 +23,22 @@ _DEFAULTS = {
     "graph": "graph.npz",
     "reports": "reports",
     "out": "collected.npz",
+    "question": "",
+    "collected": "",
 }
 USAGE = """\
 Settings: task=task.json, graph=graph.npz, reports=FOLDER, FILE or - (standard input),
 out=collected.npz.  What is refused is listed in a CSV file beside it.
+Answers to a question: question=FILE and collected=FILE, the collection that it was made from;
+they are added to it in out, and task and graph are its own.
 Exit codes: 0 done, 2 bad input."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     command = Command(
         "collect",
-        "Check the reports of users and write the valid ones, with the task and the public graph, "
-        "into one file to train from.",
+        "Check users' reports, or their answers to a question, and write the valid ones, with "
+        "the task and the public graph, into one file to train from.",
         USAGE,
     )
     overrides = command.read(arguments).overrides
@@ -39,30 +46,87 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _collect(settings: dict[str, str]) -> int:
+    for one, other in (("question", "collected"), ("collected", "question")):
+        if settings[one] and not settings[other]:
+            raise InputError(other, None, f"must be a file: {one} goes with it")
+    if settings["question"]:
+        return _collect_answers(settings)
     paths = {name: Path(value).expanduser() for name, value in settings.items()}
     task = read_task("task", paths["task"])
     graph = PublicGraph.load("graph", paths["graph"])
     check_graph("graph", paths["graph"], task, graph)
+    about = f"{task.name} ({task.hash.hex()}): mb at x_eps = {float(task.x_eps):g}"
+    if task.has_questions:
+        about = f"{task.name} ({task.hash.hex()}): questions later at x_eps = {float(task.x_eps):g}"
+    about += f", rr at y_eps = {float(task.y_eps):g}"
+
+    def put_together(received: Array, payloads: Array) -> Collection:
+        return Collection(task, graph, received, payloads)
+
+    collection = _write(settings, task, graph.asked.numpy(), put_together, about)
+    learner = " learner=two_round --out question.json" if collection.task.has_questions else ""
+    verb = "ask with python -m lpgnn.question" if learner else "train with python -m lpgnn.run"
+    print(f"  written  {paths['out']}: {verb} reports={paths['out']}{learner}")
+    return 0
+
+
+def _collect_answers(settings: dict[str, str]) -> int:
+    """The answers to a question, added to the collection that it was made from."""
+    before = Path(settings["collected"]).expanduser()
+    earlier = Collection.load("collected", before)
+    question = read_question("question", Path(settings["question"]).expanduser(), earlier.task)
+    earlier.check_new("question", settings["question"], question)
+    asked = np.isin(np.arange(question.num_nodes), question.nodes)
+
+    def put_together(received: Array, payloads: Array) -> Collection:
+        return earlier.with_answers(question, received, payloads)
+
+    eps = float(earlier.task.x_eps)
+    about = f"question {len(earlier.rounds) + 1} ({question.hash.hex()}): {question.kind}, one of "
+    about += f"{question.num_classes:,} answers at x_eps = {eps:g}"
+    _write(settings, question, asked, put_together, about)
+    out = Path(settings["out"]).expanduser()
+    print(f"  written  {out}: go on with python -m lpgnn.question or lpgnn.run reports={out}")
+    return 0
+
+
+def _write(
+    settings: dict[str, str],
+    published: Published,
+    asked: Array,
+    put_together: Callable[[Array, Array], Collection],
+    about: str,
+) -> Collection:
+    """Read all reports, write what they make, and say how many came."""
     started = time.perf_counter()
-    refused_path = paths["out"].with_suffix(".refused.csv")
+    out = Path(settings["out"]).expanduser()
+    refused_path = out.with_suffix(".refused.csv")
     with writing("out", settings["out"]):
-        collection, collector = _read(task, graph, settings["reports"], refused_path)
+        collector = _read(published, asked, settings["reports"], refused_path)
         if not collector.refused:
             refused_path.unlink()
         if not collector.num_accepted:
             found = f"holds no valid report{_at_a_glance(collector, refused_path)}"
             raise InputError("reports", settings["reports"], found)
-        collection.save(paths["out"])
-    print(_summary(collection, collector, time.perf_counter() - started))
+        received, payloads = collector.received()
+        collection = put_together(received, payloads)
+        collection.save(out)
+    seconds = time.perf_counter() - started
+    looked_at = collector.num_accepted + collector.refused.total()
+    what = "answers" if isinstance(published, Question) else "labels"
+    print(f"     task  {about}, {published.report_bytes} bytes a report")
+    print(
+        f" received  {collector.num_accepted:,} of {published.num_nodes:,} nodes, "
+        f"{int((asked & received).sum()):,} of {int(asked.sum()):,} {what}"
+    )
+    print(f"  refused  {collector.refused.total():,}{_refused(collector)}")
+    print(f"     time  {seconds:.1f} s, {looked_at / max(seconds, 1e-9):,.0f} reports a second")
     if collector.refused:
         print(f"  details  {refused_path}")
-    print(f"  written  {paths['out']}: train with python -m lpgnn.run reports={paths['out']}")
-    return 0
+    return collection
 
 
-def _read(
-    task: Task, graph: PublicGraph, reports: str, refused_path: Path
-) -> tuple[Collection, Collector]:
+def _read(published: Published, asked: Array, reports: str, refused_path: Path) -> Collector:
     """Take all reports; every refusal becomes a line of a CSV file as it comes."""
     path = Path(reports).expanduser()
     if reports != "-" and not path.is_dir() and not path.is_file():
@@ -75,33 +139,17 @@ def _read(
         def add(refusal: Refusal) -> None:
             writer.writerow([refusal.source, refusal.offset, refusal.reason])
 
-        collector = Collector(task, graph, add)
+        collector = Collector(published, asked, add)
         if reports == "-":
             collector.add_stream(sys.stdin.buffer, "-")
         elif path.is_dir():
             collector.add_folder(path)
         else:
             collector.add_file(path, path.name)
-        collection = collector.collection()
+        collector.received()  # refuses what is left
         text.flush()
         text.detach()
-    return collection, collector
-
-
-def _summary(collection: Collection, collector: Collector, seconds: float) -> str:
-    task, graph = collection.task, collection.graph
-    asked = graph.asked.numpy()
-    looked_at = collector.num_accepted + collector.refused.total()
-    return "\n".join(
-        [
-            f"     task  {task.name} ({task.hash.hex()}): mb at x_eps = {float(task.x_eps):g}, "
-            f"rr at y_eps = {float(task.y_eps):g}, {task.report_bytes} bytes a report",
-            f" received  {collector.num_accepted:,} of {graph.num_nodes:,} nodes, "
-            f"{int((asked & collection.received).sum()):,} of {int(asked.sum()):,} labels",
-            f"  refused  {collector.refused.total():,}{_refused(collector)}",
-            f"     time  {seconds:.1f} s, {looked_at / max(seconds, 1e-9):,.0f} reports a second",
-        ]
-    )
+    return collector
 
 
 def _at_a_glance(collector: Collector, refused_path: Path) -> str:

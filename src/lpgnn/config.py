@@ -240,6 +240,11 @@ class Settings:
             raise InputError("protocol", protocol.name, allowed)
         if protocol.asks:
             return self._asking(dataset, facts, learner, feature, protocol)
+        if self.reports is not None and dataset.has_questions and learner.uses_network:
+            allowed = "needs features, which users have not reported: allowed are learners that "
+            raise InputError(
+                "learner", learner.name, f"{allowed}ask (two_round) or use labels only"
+            )
         if not learner.uses_network:  # labels and the graph are all it looks at
             filled, origin = _Table(self, dataset, facts, feature, math.inf).fill(learner)
             return Configuration(
@@ -288,7 +293,7 @@ class Settings:
         self, dataset: Any, facts: GraphFacts, learner: Any, feature: Any, protocol: Any
     ) -> Configuration:
         """A run whose nodes are asked while it learns."""
-        if self.reports is not None:
+        if self.reports is not None and not dataset.has_questions:
             raise InputError("protocol", protocol.name, "reports=FILE was collected in one round")
         if not feature.spends_budget:
             allowed = f"protocol={protocol.name} asks for raw or blank"

@@ -109,8 +109,9 @@ def _budget(c: Configuration) -> str:
         return "unbounded: what is sent as it is has no privacy"
     delta = (c.mechanism.options().get("delta") if c.mechanism else None) or 0
     exactly = f"{c.total_budget:g} per node" + (f", delta = {delta:g}" if delta else "")
-    if c.mechanism is not None and c.mechanism.in_floating_point:
-        exactly += f", as far as floating point is exact: {c.mechanism.name} is drawn in it"
     if isinstance(c.dataset, ReceivedReports):
         return f"{exactly} (drawn by the clients, not here)"
+    inexact = c.mechanism.name if c.mechanism and c.mechanism.in_floating_point else ""
+    if inexact or c.asks:
+        exactly += f", as far as floating point is exact: {inexact or 'privunit'} is drawn in it"
     return f"{exactly} (simulated: not cryptographic randomness)"

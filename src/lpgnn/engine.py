@@ -209,6 +209,8 @@ def respondents_of(
     c = configuration
     if not c.asks or c.feature is None:
         return None
+    if isinstance(c.dataset, ReceivedReports):
+        return c.dataset.respondents(order)
     drawn_for = 0 if c.split == "collection" else repeat
     generator = Streams(c.seed, drawn_for).generator("features")
     features = c.feature.vectors(graph).select_rows(order)
@@ -287,9 +289,11 @@ def run_of(
     configuration: Configuration, repeat: int, collected: Collected, prepared: PreparedGraph
 ) -> Run:
     """The server's side of one repeat, in the node order of the prepared graph."""
+    # Real users are asked once, so that whom to ask is decided once, for all repeats.
+    asked_once = configuration.asks and isinstance(configuration.dataset, ReceivedReports)
     return Run(
         collected.reordered(prepared.topology, prepared.order),
-        Streams(configuration.seed, repeat).of_server(),
+        Streams(configuration.seed, 0 if asked_once else repeat).of_server(),
         configuration.learning_rate,
         configuration.weight_decay,
         configuration.dropout,

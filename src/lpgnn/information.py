@@ -13,7 +13,7 @@ from lpgnn.data import Dataset, Graph
 from lpgnn.errors import InputError, exit_code
 from lpgnn.privacy import (
     BitMechanism,
-    class_distance,
+    class_distance_squared,
     expected_informative_bits,
     feature_density,
     informative_bits,
@@ -82,7 +82,7 @@ def _parts(settings: Settings) -> tuple[Dataset, BitMechanism]:
 
 def measured(graph: Graph, title: str, mechanism: BitMechanism, settings: Settings) -> Information:
     """Draw the reports of the repeats that a run of these settings draws, and compare them."""
-    distance = class_distance(graph)
+    distance = class_distance_squared(graph)
     assert graph.features is not None  # else it has no classes' means
     bound = mechanism.bind(float(settings.x_eps), graph.feature_dim)
     streams = (Streams(settings.seed, repeat) for repeat in range(settings.repeats))
@@ -97,7 +97,7 @@ def measured(graph: Graph, title: str, mechanism: BitMechanism, settings: Settin
         num_nodes=graph.num_nodes,
         num_features=graph.feature_dim,
         density=density,
-        class_distance=distance,
+        class_distance_squared=distance,
         mechanism=bound.name,
         x_eps=bound.epsilon,
         m=bound.m,

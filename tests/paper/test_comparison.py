@@ -11,10 +11,10 @@ from lpgnn.paper.comparison import (
     compare,
     compared_grid,
     judge,
+    printed_difference,
     root_sum_square,
     stricter_rules,
     verdict_counts,
-    welch_p,
     write_comparison,
 )
 from lpgnn.paper.findings import PAPER_TABLES
@@ -139,9 +139,9 @@ def test_welchs_test_is_scipys_on_the_samples_behind_the_intervals() -> None:
     half_width = 1.959964 * theirs.std() / math.sqrt(10)
     printed = Printed(float(theirs.mean()), half_width)
     expected = stats.ttest_ind(ours, theirs, equal_var=False).pvalue
-    assert welch_p(printed, ours.tolist()) == pytest.approx(expected, rel=1e-6)
-    assert welch_p(Printed(80.0, 0.0), [80.0] * 10) == 1.0
-    assert welch_p(Printed(80.0, 0.0), [81.0] * 10) == 0.0
+    assert printed_difference(printed, ours.tolist()).p == pytest.approx(expected, rel=1e-6)
+    assert printed_difference(Printed(80.0, 0.0), [80.0] * 10).p == 1.0
+    assert printed_difference(Printed(80.0, 0.0), [81.0] * 10).p == 0.0
 
 
 def test_the_root_of_the_sum_of_squares_is_the_stricter_rule() -> None:

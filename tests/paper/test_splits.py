@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_they_are_counted_and_laid_out(source: Source) -> None:
     # Labels only stands in both tables, but nothing else of the second is there.
     assert splits_sentences(found) == [
         "Paper's protocol: all on labels has the highest mean in 2 of 4 pairs of graph and total "
-        "budget; a share for features is surely better on Planted at 4."
+        "budget that are complete, of 24; a share for features is surely better on Planted at 4."
     ]
     grid = splits_grid(found)
     assert grid is not None
@@ -65,11 +66,24 @@ def test_they_are_counted_and_laid_out(source: Source) -> None:
 
 def test_what_was_computed_is_told(source: Source) -> None:
     text = splits_computed(source)
-    drop, residual = re.split(r"(?<=\)\.) ", text)
+    drop, residual, absent = re.split(r"(?<=\)\.) ", text)
     assert drop.startswith("Computed for the paper's protocol, shares at totals: Cora (nothing")
     # At 3 there is not a single row, and at 9 no share for features.
     assert "Planted (0/0.25/0.5/0.75 at 1, 2, 4, 6; nothing at 3; 0 at 9)" in drop
     assert residual.startswith("Computed for the residual learner, shares at totals: Cora (noth")
+    assert absent.startswith("LastFM is absent")
+
+
+def test_the_scope_of_the_sentence_is_told(source: Source) -> None:
+    found = best_splits(source)
+    complete = found["paper's protocol"]["Planted"]
+    first = complete["1"]
+    assert first is not None
+    assert first.shares == ("0", "0.25", "0.5", "0.75")
+    fewer = {**complete, "1": replace(first, shares=("0", "0.5"))}
+    (sentence,) = splits_sentences({"paper's protocol": {"Planted": fewer}})
+    assert "in 2 of 4 pairs of graph and total budget that are complete, of 6; " in sentence
+    assert "1 of these have only the shares 0/0.5; a share" in sentence
 
 
 def test_without_rows_there_is_nothing(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from lpgnn.errors import InputError
 from lpgnn.privacy import (
     MultiBit,
     OneBit,
-    class_distance,
+    class_distance_squared,
     expected_informative_bits,
     feature_density,
     informative_bits,
@@ -120,31 +120,31 @@ def test_one_bit_reports_are_counted_too() -> None:
 
 def test_class_distance_by_hand() -> None:
     # Means: (0, 1, 0.5) and (0.5, 0.125, 0.5).
-    assert class_distance(TINY) == pytest.approx(0.5**2 + 0.875**2)
+    assert class_distance_squared(TINY) == pytest.approx(0.5**2 + 0.875**2)
 
 
 def test_class_distance_weighs_pairs_of_nodes() -> None:
     features = [[0.0], [0.0], [0.5], [1.0]]
     # Classes of 2, 1 and 1 nodes: pairs (0, 1) and (0, 2) count twice, (1, 2) once.
     graph = graph_of(features, [0, 0, 1, 2])
-    assert class_distance(graph) == pytest.approx((2 * 0.25 + 2 * 1.0 + 1 * 0.25) / 5)
+    assert class_distance_squared(graph) == pytest.approx((2 * 0.25 + 2 * 1.0 + 1 * 0.25) / 5)
     # The same from pairs of nodes.
     x, y = torch.tensor(features)[:, 0], graph.labels
     means = torch.stack([x[y == one].mean() for one in range(3)])
     pairs = [(a, b) for a in range(4) for b in range(a) if y[a] != y[b]]
     plain = [float((means[y[a]] - means[y[b]]) ** 2) for a, b in pairs]
-    assert class_distance(graph) == pytest.approx(sum(plain) / len(plain))
+    assert class_distance_squared(graph) == pytest.approx(sum(plain) / len(plain))
 
 
 def test_class_distance_needs_features() -> None:
     with pytest.raises(InputError, match=r"^dataset=tiny: must have private features"):
-        class_distance(replace(TINY, features=None))
+        class_distance_squared(replace(TINY, features=None))
 
 
 def test_class_distance_needs_two_classes() -> None:
     one_class = replace(TINY, labels=torch.ones(3, dtype=torch.int64))
     with pytest.raises(InputError, match=r"^dataset=tiny: must have nodes of at least two classes"):
-        class_distance(one_class)
+        class_distance_squared(one_class)
 
 
 def test_signal_to_noise_by_hand() -> None:

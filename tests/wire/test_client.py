@@ -655,7 +655,7 @@ BAD_TASKS = {
     "unknown member": (changed(noise=1), "'noise' is unknown"),
     "Laplace": (changed(mechanism="lp"), "mechanism=lp: is for simulation only"),
     "Gaussian": (changed(mechanism="ag"), "mechanism=ag: is for simulation only"),
-    "mechanism": (changed(mechanism="none"), "mechanism='none': must be mb"),
+    "mechanism": (changed(mechanism="none"), "mechanism='none': must be mb or questions"),
     "label mechanism": (changed(label_mechanism="exact"), "must be rr"),
     "NaN": (task_source().replace(b'"x_eps": 1.0', b'"x_eps": NaN'), "NaN is no JSON number"),
     "infinite budget": (task_source().replace(b'"x_eps": 1.0', b'"x_eps": 1e999'), "1e999"),

@@ -99,9 +99,9 @@ MALFORMED: dict[str, tuple[bytes, str]] = {
 
 def collected(feed: Callable[[Collector], None]) -> tuple[Collection, list[Refusal], Collector]:
     refusals: list[Refusal] = []
-    collector = Collector(TASK, GRAPH, refusals.append)
+    collector = Collector(TASK, GRAPH.asked.numpy(), refusals.append)
     feed(collector)
-    return collector.collection(), refusals, collector
+    return Collection(TASK, GRAPH, *collector.received()), refusals, collector
 
 
 def stream(data: bytes) -> tuple[Collection, list[Refusal], Collector]:
@@ -439,9 +439,9 @@ def test_of_reports_that_overlap_the_first_counts() -> None:
     assert client.decode(task, first).node == 3
     assert client.decode(task, second).node == 4
     refusals: list[Refusal] = []
-    collector = Collector(task, GRAPH, refusals.append)
+    collector = Collector(task, GRAPH.asked.numpy(), refusals.append)
     collector.add_stream(io.BytesIO(first + second[30:] + first), "s")
-    assert np.flatnonzero(collector.collection().received).tolist() == [3]
+    assert np.flatnonzero(collector.received()[0]).tolist() == [3]
     assert [(r.offset, r.kind) for r in refusals] == [(45, "not"), (60, "replay")]
 
 

@@ -12,7 +12,8 @@ _USAGE = """usage: python -m lpgnn.benchmark [run] [KEY=VALUE ...] [--entries NA
        python -m lpgnn.benchmark page [results_dir=results] [data_dir=data]
 
 run   compute what is missing under the protocol (conf/benchmark/protocol.yaml), then the page;
-      dataset=, x_eps= and y_eps= narrow it; any hydra/launcher; --dry-run says what is left
+      dataset=, x_eps= and y_eps= narrow it; any hydra/launcher; --dry-run says what is left of
+      search and reported runs, and both say what the whole benchmark lacks
 add   put a method of your own on the page: a YAML file like those of conf/benchmark/entries, with
       its Python file beside it; both are copied to results_dir/benchmark/entries
 page  rebuild results_dir/benchmark from the rows
@@ -33,8 +34,13 @@ def _main(words: list[str]) -> int:
 
     if words[:1] == ["page"]:
         from lpgnn.benchmark.protocol import load_protocol
+        from lpgnn.rows import RowStore
 
-        _write(load_protocol(), _checked(words[1:]))
+        overrides = _checked(words[1:])
+        folder = _results_dir(overrides)
+        if not RowStore(folder).datasets():  # planning takes seconds: this is told at once
+            raise InputError("results_dir", folder, "has no rows of the benchmark: run it first")
+        _write(_complete(load_protocol(), overrides), folder)
         return 0
     if words[:1] == ["add"]:
         from lpgnn.benchmark.entries import add_entry
@@ -82,34 +88,48 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
             launcher = Launcher(name, Path(config.hydra.sweep.dir).absolute(), launch)
         return run_points(points, launcher)
 
-    trials = [point for tried in plan.trials().values() for _, point in tried]
+    tried = plan.trials()
+    trials = [point for own in tried.values() for _, point in own]
+    dry_run = trials[0].settings.dry_run
     print(f"search: {len(trials)} trials", flush=True)
     code = compute_points(trials)
-    reported = [point for points in plan.reported(plan.chosen()).values() for point in points]
+    values = plan.chosen()
+    beside = ""
+    if dry_run and len(values) < len(tried):
+        # What the search will choose costs about as much as what it tries first.
+        beside = f", {len(tried) - len(values)} of {len(tried)} settings as their first trial"
+        values = {setting: own[0][0] for setting, own in tried.items()} | values
+    reported = [point for points in plan.reported(values).values() for point in points]
     if reported:
-        print(f"reported: {len(reported)} configurations", flush=True)
+        print(f"reported: {len(reported)} configurations{beside}", flush=True)
         code = max(code, compute_points(reported))
-    if not trials[0].settings.dry_run:
-        _write(load_protocol(), kept)
+    what = _complete(load_protocol(), kept)
+    if not dry_run:
+        _write(what, _results_dir(kept))
+    for line in what.unfinished_text():
+        print(f"missing of the whole benchmark: {line}")
     if code:
         raise Ended(code)
 
 
-def _write(protocol: Any, overrides: Sequence[str]) -> None:
+def _complete(protocol: Any, overrides: Sequence[str]) -> Any:
+    """What is there of the whole benchmark, whatever part of it was asked for."""
     from lpgnn.benchmark.entries import known_entries
-    from lpgnn.benchmark.page import write_benchmark
     from lpgnn.benchmark.plan import Plan
-    from lpgnn.benchmark.standings import standings
+    from lpgnn.benchmark.standings import computed
     from lpgnn.report.evidence import Source
 
     folder = _results_dir(overrides)
     kept = tuple(t for t in overrides if t.partition("=")[0] in ("results_dir", "data_dir"))
-    plan, source = Plan(protocol, known_entries(folder), folder, kept), Source(folder)
-    # Planning takes seconds: an empty folder is reported at once.
-    found = standings(plan, source) if source.store.datasets() else []
-    if not found:
+    return computed(Plan(protocol, known_entries(folder), folder, kept), Source(folder))
+
+
+def _write(what: Any, folder: Path) -> None:
+    from lpgnn.benchmark.page import write_benchmark
+
+    if not what.has_rows:
         raise InputError("results_dir", folder, "has no rows of the benchmark: run it first")
-    print(f"page: {write_benchmark(found, plan, folder)}")
+    print(f"page: {write_benchmark(what, folder)}")
 
 
 def _checked(words: Sequence[str]) -> list[str]:

@@ -27,7 +27,8 @@ class Entry:
     entry for ``labels: private`` is not run where they are clean.  ``search`` maps settings to the
     values to try, over the protocol's; ``trials: 0`` takes the values as they are set.  ``module``
     is the Python file beside the YAML that holds the method's own class.  ``printed`` says where
-    the method's own paper prints numbers; see ``printed_numbers``.
+    the method's own paper prints numbers; see ``printed_numbers``.  ``counts`` says whether that
+    paper's ε_x is a node's total, as here, or that of one feature; nothing if it is not known.
     """
 
     name: str
@@ -43,12 +44,15 @@ class Entry:
     trials: int | None = None  # None: the protocol's
     module: str = ""
     printed: Sequence[Mapping[str, Any]] = ()
+    counts: str = ""
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
             raise self._bad("family", self.family, f"must be one of {', '.join(FAMILIES)}")
         if self.labels not in ("all", "private"):
             raise self._bad("labels", self.labels, "must be all or private")
+        if self.counts not in ("", "total", "feature"):
+            raise self._bad("counts", self.counts, "must be total or feature, or left out")
         if self.trials not in (None, 0):
             raise self._bad("trials", self.trials, "must be 0, or left out: all have as many")
         for name in ("settings", "private_labels", "exact_labels", "search"):

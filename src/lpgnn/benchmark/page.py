@@ -7,64 +7,88 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from lpgnn.benchmark.notes import notes
+from lpgnn.benchmark.pareto import draw_pareto
 from lpgnn.benchmark.plan import Plan
+from lpgnn.benchmark.printed import printed_numbers
 from lpgnn.benchmark.standings import (
-    LABELS_ONLY,
     Against,
+    Computed,
     Overall,
     Standing,
     overall,
+    rule_sentence,
     sentence,
+    standings,
     to_csv,
 )
-from lpgnn.report.drawing import CONTROL_STYLES, STYLES, new_figure, our_style, save
+from lpgnn.report.evidence import other_rule
 from lpgnn.report.grid import Grid, Shown
-from lpgnn.report.notation import canonical, symbol, value_text
+from lpgnn.report.notation import canonical, html_text, symbol, value_text
 from lpgnn.rows import write_atomically
 
+_RULE_TEXTS = {
+    "paper": "that of the lowest loss on noisy validation labels while no accuracy is above Acc*, "
+    "by which the trials are judged, too",
+    "released": "that of the authors' released program",
+}
 
-def write_benchmark(found: Sequence[Standing], plan: Plan, results_dir: Path) -> Path:
+
+def write_benchmark(what: Computed, results_dir: Path) -> Path:
     """Write everything to results_dir/benchmark; returns the path of the page."""
-    folder = results_dir / "benchmark"
+    folder, protocol = results_dir / "benchmark", what.plan.protocol
+    found, other = standings(what), other_rule(protocol.selection)
+    changes = rule_sentence(found, standings(what, other), other)
     write_atomically(folder / "standings.csv", to_csv(found))
-    datasets = [name for name in plan.protocol.datasets if any(s.dataset == name for s in found)]
+    datasets = [name for name in protocol.datasets if any(s.dataset == name for s in found)]
     for dataset in datasets:
         here = [one for one in found if one.dataset == dataset]
-        write_atomically(folder / f"{dataset}.md", _tables(dataset, here))
+        write_atomically(folder / f"{dataset}.md", _tables(dataset, here, what.plan))
     write_atomically(folder / "cost.md", _costs(found))
     write_atomically(folder / "ranks.md", _ranks(found))
-    drawing = _pareto(found, datasets, folder)
+    write_atomically(folder / "printed.md", printed_numbers(found, protocol))
+    write_atomically(folder / "notes.md", notes(what, found, changes))
+    drawing = draw_pareto(found, datasets, folder)
     page = folder / "leaderboard.html"
-    write_atomically(page, _page(found, datasets, plan, drawing))
+    write_atomically(page, _page(what, found, datasets, changes, drawing))
     return page
 
 
-def _tables(dataset: str, here: Sequence[Standing]) -> str:
+def _tables(dataset: str, here: Sequence[Standing], plan: Plan) -> str:
     """A table for each label budget: entries by feature budget, and what is above the controls."""
     parts = [f"# {dataset}: {here[0].metric}\n\n{sentence(dataset, here)}\n"]
     for y_eps in sorted({one.y_eps for one in here}):
         group = [one for one in here if one.y_eps == y_eps]
         budgets = sorted({one.x_eps for one in group if math.isfinite(one.x_eps)})
+        entries: dict[str, list[Standing]] = {}
+        for one in group:
+            entries.setdefault(one.entry.name, []).append(one)
         rows = []
-        for name in dict.fromkeys(one.entry.name for one in sorted(group, key=_mean_rank)):
-            own = {one.x_eps: one for one in group if one.entry.name == name}
-            entry = next(iter(own.values())).entry
-            cells = [own.get(x_eps) or own.get(math.inf) for x_eps in budgets]
-            rows.append([Shown(entry.title), *(_shown(one) for one in cells)])
+        for own in sorted(entries.values(), key=_mean_rank):
+            at = {one.x_eps: one for one in own}
+            cells = [at.get(x_eps) or at.get(math.inf) for x_eps in budgets]
+            rows.append([Shown(own[0].entry.title), *(_shown(one) for one in cells)])
         headings = ["Entry", *(f"ε_x={canonical(x_eps)}" for x_eps in budgets)]
         title = f"ε_y={value_text(canonical(y_eps))}"
         parts.append(f"## {title}\n\n{Grid(headings, [rows]).to_markdown()}")
+    protocol = plan.protocol
     parts.append(
-        "± is half a 95 % t interval over ten repeats. Behind it: the paired difference to blank "
-        "reports through the same method / to labels only. Bold: above both controls after Holm's "
-        "correction over the entries of a setting. Printed: what the method's own paper says, "
-        "under its own protocol.\n"
+        f"± is half a 95 % t interval over {protocol.repeats} repeats; the epoch is that of the "
+        f"{protocol.selection} rule. Entries stand in the order of their mean rank. Behind a "
+        "number: the paired difference to blank reports through the same method / to labels only; "
+        "– where a control is missing. Bold: above both controls after Holm's correction over the "
+        "entries of a setting. Controls are the same at every ε_x, as they spend none. "
+        f"{plan.blank_text} Printed: what the method's own paper says, under its own protocol.\n"
     )
     return "\n".join(parts)
 
 
-def _mean_rank(one: Standing) -> float:
-    return -math.inf if one.rank is None else float(one.rank)
+def _mean_rank(own: Sequence[Standing]) -> tuple[int, float]:
+    """Controls, then the ranked, then what is not complete."""
+    ranks = [one.rank for one in own if one.rank is not None]
+    if own[0].entry.is_control:
+        return 0, 0.0
+    return (1, fmean(ranks)) if ranks else (2, 0.0)
 
 
 def _shown(one: Standing | None) -> Shown:
@@ -72,8 +96,10 @@ def _shown(one: Standing | None) -> Shown:
         return Shown("–")
     parts = [_gain(against) for against in (one.blank, one.labels_only)]
     behind = "" if one.entry.is_control else f" ({' / '.join(parts)})"
-    printed = "" if one.printed is None else f"printed: {one.printed}"
-    return Shown(f"{one.summary}{behind}", one.beats_both is True, printed)
+    below = [f"printed: {one.printed}"] if one.printed is not None else []
+    if not one.is_complete:
+        below.append(f"{one.summary.count} of {one.cell.point.settings.repeats} repeats")
+    return Shown(f"{one.summary}{behind}", one.beats_both is True, "; ".join(below))
 
 
 def _gain(against: Against | None) -> str:
@@ -101,9 +127,9 @@ def _ranks(found: Sequence[Standing]) -> str:
     grid = Grid.of_text([*RANKS.values()], rows)
     return (
         "# Ranks\n\n" + grid.to_markdown() + "\nPlace: the share of the other entries of a setting "
-        "that it is above, in percent, on average; 100 is first everywhere. Above: after Holm's "
-        "correction over the entries of a setting. Entries for private labels have half of the "
-        "settings.\n"
+        "that it is above, in percent, on average; equal ones count half, 100 is first everywhere. "
+        "Above: after Holm's correction over the entries of a setting. Entries for private labels "
+        "have half of the settings; those that lack repeats have no rank.\n"
     )
 
 
@@ -117,51 +143,17 @@ def _counts(one: Overall) -> tuple[int, int, int, int]:
     return one.firsts, one.above_blank, one.above_labels_only, one.above_both
 
 
-def _pareto(found: Sequence[Standing], datasets: Sequence[str], folder: Path) -> bytes:
-    """Accuracy against the total budget of a node, a panel per graph."""
-    with our_style():
-        figure = new_figure(3.2 * min(3, len(datasets)), 2.6 * math.ceil(len(datasets) / 3))
-        axes = figure.subplots(math.ceil(len(datasets) / 3), min(3, len(datasets)), squeeze=False)
-        for axis in axes.flat[len(datasets) :]:
-            axis.remove()
-        for axis, dataset in zip(axes.flat, datasets, strict=False):
-            here = [one for one in found if one.dataset == dataset]
-            _draw_panel(axis, here)
-            axis.set_title(dataset)
-            axis.set_xlabel("total budget of a node")
-            axis.set_ylabel(here[0].metric)
-        handles, labels = axes.flat[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=4)
-        return save(figure, folder, "pareto")
-
-
-def _draw_panel(axis: Any, here: Sequence[Standing]) -> None:
-    """Where labels are private: all entries as dots, the best at each total, and labels only."""
-    private = [one for one in here if math.isfinite(one.y_eps)]
-    own = [one for one in private if not one.entry.is_control]
-    axis.set_xscale("log")
-    colour, marker = STYLES[0]
-    axis.plot(
-        [one.total_eps for one in own],
-        [one.summary.mean for one in own],
-        *(marker,),
-        color=colour,
-        alpha=0.35,
-        label="entries",
-    )
-    best: dict[float, float] = {}
-    for one in own:
-        best[one.total_eps] = max(best.get(one.total_eps, -math.inf), one.summary.mean)
-    axis.plot(sorted(best), [best[eps] for eps in sorted(best)], color=colour, label="best entry")
-    for one in private:
-        if one.entry.name == LABELS_ONLY:
-            axis.axhline(one.summary.mean, color=CONTROL_STYLES[0][0], ls="--", label="labels only")
-
-
-def _page(found: Sequence[Standing], datasets: Sequence[str], plan: Plan, drawing: bytes) -> str:
+def _page(
+    what: Computed,
+    found: Sequence[Standing],
+    datasets: Sequence[str],
+    changes: str,
+    drawing: bytes,
+) -> str:
     import base64
 
     from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
 
     environment = Environment(
         loader=PackageLoader("lpgnn", "benchmark"),
@@ -170,6 +162,8 @@ def _page(found: Sequence[Standing], datasets: Sequence[str], plan: Plan, drawin
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["symbols"] = lambda text: Markup(html_text(text))
+    plan = what.plan
     return environment.get_template("leaderboard.html.j2").render(
         rows=json.dumps([_row(one) for one in found]).replace("</", "<\\/"),
         datasets=[(name, sentence(name, found)) for name in datasets],
@@ -183,6 +177,10 @@ def _page(found: Sequence[Standing], datasets: Sequence[str], plan: Plan, drawin
         families=list(dict.fromkeys(one.entry.family for one in found)),
         protocol=plan.protocol,
         symbols={key: symbol(key) for key in ("x_eps", "y_eps")},
+        changes=changes,
+        rule_text=_RULE_TEXTS[plan.protocol.selection],
+        blank_text=plan.blank_text,
+        unfinished=what.unfinished_text(),
         pareto=base64.b64encode(drawing).decode(),
     )
 
@@ -211,6 +209,8 @@ def _row(one: Standing) -> dict[str, Any]:
         "blank": against(one.blank),
         "labels": against(one.labels_only),
         "beats": one.beats_both,
+        "lacks": ", ".join(one.lacks),
+        "total": canonical(one.total_eps),
         "seconds": round(one.seconds, 2),
         "chose": " ".join(f"{key}={canonical(value)}" for key, value in one.values.items()),
         "command": one.command,

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
 from lpgnn.report.notation import canonical
+from lpgnn.rows.schema import RULES
 
 T = TypeVar("T")
 
@@ -30,6 +31,12 @@ class Protocol:
     trials: int
     search_at: Mapping[str, Any]
     search: Mapping[str, Sequence[Any]]
+    # Which epoch's model is reported: by the rule that judges the trials, too.
+    selection: str = "paper"
+
+    def __post_init__(self) -> None:
+        if self.selection not in RULES:
+            raise InputError("selection", self.selection, f"must be among {', '.join(RULES)}")
 
     @property
     def datasets(self) -> tuple[str, ...]:

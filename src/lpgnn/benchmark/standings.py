@@ -2,7 +2,6 @@
 
 import csv
 import io
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +11,13 @@ from lpgnn.benchmark.entries import Entry
 from lpgnn.benchmark.plan import Plan, Setting, Values
 from lpgnn.composition import Experiment
 from lpgnn.report.evidence import Cell, Results, Source, cell_of
-from lpgnn.report.notation import canonical
+from lpgnn.report.notation import canonical, symbol, value_text
 from lpgnn.report.paired import Difference, holm
 from lpgnn.report.tables import Printed
 from lpgnn.rows import Summary, summarise
 
 LABELS_ONLY = "labels_only"
+_EQUAL = 1e-9  # points: entries that compute the same share a rank
 Place = tuple[str, str, float, float]  # entry, dataset, x_eps, y_eps
 
 
@@ -50,7 +50,8 @@ class Standing:
     printed: Printed | None = None  # by the method's own paper, under its own protocol
     blank: Against | None = None
     labels_only: Against | None = None
-    rank: int | None = None  # among entries that are no controls
+    lacks: tuple[str, ...] = ()  # what stands in the way of a comparison
+    rank: int | None = None  # among complete entries that are no controls; equal means share one
 
     @property
     def place(self) -> Place:
@@ -58,8 +59,9 @@ class Standing:
 
     @property
     def total_eps(self) -> float:
-        """What a node spends; a control that reads no features spends nothing on them."""
-        return self.y_eps if math.isinf(self.x_eps) else self.x_eps + self.y_eps
+        """What a node spends: nothing on features that are not read, no end on bare ones."""
+        known = self.cell.configuration
+        return self.y_eps + (self.x_eps if known is None else known.x_eps)
 
     @property
     def seconds(self) -> float:
@@ -67,8 +69,12 @@ class Standing:
         return fmean(float(row.get("duration") or 0) for row in self.cell.rows)
 
     @property
+    def is_complete(self) -> bool:
+        return _is_complete(self.cell, self.summary.count)
+
+    @property
     def beats_both(self) -> bool | None:
-        """Whether the entry is above both controls; None if one of them is missing."""
+        """Whether the entry is above both controls; None if that cannot be said."""
         if self.blank is None or self.labels_only is None:
             return None
         return self.blank.verdict == self.labels_only.verdict == "above"
@@ -86,36 +92,83 @@ class Standing:
         return "python -m lpgnn.run " + " ".join(words)
 
 
-def standings(plan: Plan, source: Source) -> list[Standing]:
-    """All that have rows, in the order of graphs, label budgets, feature budgets and ranks."""
+@dataclass(frozen=True)
+class Computed:
+    """What is there of a plan: the cells of its entries, and for each place those on blank."""
+
+    plan: Plan
+    chosen: Mapping[Setting, Values]
+    own: Mapping[Setting, Sequence[Cell]]
+    blanks: Mapping[Place, Cell]
+
+    @property
+    def has_rows(self) -> bool:
+        return any(cell.rows for cells in self.own.values() for cell in cells)
+
+    def unfinished(self) -> dict[str, list[str]]:
+        """The entries that lack runs, by graph: trials, their own, or their controls."""
+        found: dict[str, list[str]] = {dataset: [] for dataset in self.plan.protocol.datasets}
+        for entry, setting in self.plan.settings():
+            _, dataset, y_eps = setting
+            blanks = [
+                cell
+                for (name, graph, _, label_eps), cell in self.blanks.items()
+                if (name, graph, label_eps) == (entry.name, dataset, y_eps)
+            ]
+            cells = [*self.own.get(setting, ()), *blanks]
+            is_done = setting in self.chosen and all(cell.is_finished for cell in cells)
+            if not is_done and entry.name not in found[dataset]:
+                found[dataset].append(entry.name)
+        return found
+
+    def unfinished_text(self) -> list[str]:
+        """A line on every graph that is not complete, those without anything together."""
+        total, lines, empty = len(self.plan.entries), [], []
+        for dataset, names in self.unfinished().items():
+            if len(names) == total:
+                empty.append(dataset)
+            elif names:
+                done = f"{total - len(names)} of {total} entries are complete"
+                lines.append(f"{dataset}: {done}; missing: {', '.join(names)}")
+        return [*lines, *([f"no entry is complete on {', '.join(empty)}"] if empty else [])]
+
+
+def computed(plan: Plan, source: Source) -> Computed:
+    """The rows of what the search has chosen so far."""
     chosen = plan.chosen()
-    found: list[Standing] = []
+    own: dict[Setting, list[Cell]] = {}
     blanks: dict[Place, Cell] = {}
-    cells: list[Cell] = []
     for setting, points in plan.reported(chosen).items():
-        is_shared = sum(point.control for point in points) == 1  # one control for all budgets
-        for point in points:
-            cell = cell_of(point, source.store)
-            cells.append(cell)
-            own = _standing(plan, setting, cell, chosen[setting], source.selection)
-            if own is None:
-                continue
-            if point.control:
-                name, dataset, x_eps, y_eps = own.place
-                for budget in plan.protocol.x_eps if is_shared else (x_eps,):
-                    blanks[name, dataset, budget, y_eps] = cell
-            else:
-                found.append(own)
-    # t intervals: these are claims of our own.
-    experiment = Experiment("benchmark", "Benchmark", (), interval="t")
-    results = Results(experiment, cells, source.selection)
+        cells = [cell_of(point, source.store) for point in points]
+        own[setting] = [cell for cell in cells if not cell.point.control]
+        controls = [cell for cell in cells if cell.point.control]
+        name, dataset, y_eps = setting
+        for cell in controls:
+            at = (float(cell.point.settings.x_eps),)
+            for x_eps in plan.protocol.x_eps if len(controls) == 1 else at:
+                blanks[name, dataset, x_eps, y_eps] = cell
+    return Computed(plan, chosen, own, blanks)
+
+
+def standings(what: Computed, rule: str = "") -> list[Standing]:
+    """All that have rows, in the order of graphs, label budgets, feature budgets and ranks.
+
+    rule: which epoch counts, the protocol's if it is left out
+    """
+    plan, rule = what.plan, rule or what.plan.protocol.selection
+    found = [
+        one
+        for setting, cells in what.own.items()
+        for cell in cells
+        if (one := _standing(plan, setting, cell, what.chosen[setting], rule)) is not None
+    ]
     judged: list[Standing] = []
     for dataset in plan.protocol.datasets:
         for y_eps in plan.protocol.y_eps:
             here = [one for one in found if (one.dataset, one.y_eps) == (dataset, y_eps)]
             for x_eps in sorted({one.x_eps for one in here}):
                 group = [one for one in here if one.x_eps == x_eps]
-                judged += _judged(group, here, blanks, results)
+                judged += _judged(group, here, what.blanks, rule)
     return judged
 
 
@@ -135,36 +188,61 @@ def _standing(
     )
 
 
+def _is_complete(cell: Cell, count: int) -> bool:
+    """Whether every repeat has a number: means over the repeats that did not fail are no match."""
+    return count >= cell.point.settings.repeats
+
+
 def _judged(
     group: Sequence[Standing],
     all_budgets: Sequence[Standing],
     blanks: Mapping[Place, Cell],
-    results: Results,
+    rule: str,
 ) -> list[Standing]:
     """The entries of one setting, compared with both controls and ranked."""
-    labels = [one.cell for one in all_budgets if one.entry.name == LABELS_ONLY]
-    own = [one for one in group if not one.entry.is_control]
-    to_blank = _against(own, [blanks.get(one.place) for one in own], results)
-    to_labels = _against(own, [next(iter(labels), None)] * len(own), results)
-    own = [
-        replace(one, blank=blank, labels_only=only)
-        for one, blank, only in zip(own, to_blank, to_labels, strict=True)
-    ]
-    own.sort(key=lambda one: -one.summary.mean)
-    ranked = [replace(one, rank=place) for place, one in enumerate(own, start=1)]
+    only = next((one.cell for one in all_budgets if one.entry.name == LABELS_ONLY), None)
+    own = [one for one in group if not one.entry.is_control and one.is_complete]
+    rest = [one for one in group if not one.entry.is_control and not one.is_complete]
+    to_blank = against([(one, blanks.get(one.place)) for one in own], rule)
+    to_labels = against([(one, only) for one in own], rule)
+    ranked = []
+    for one, blank, labels in zip(own, to_blank, to_labels, strict=True):
+        lacks = [
+            f"{what}: {found}"
+            for what, found in (("blank", blank), ("labels only", labels))
+            if isinstance(found, str)
+        ]
+        rank = 1 + sum(other.summary.mean > one.summary.mean + _EQUAL for other in own)
+        ranked.append(
+            replace(
+                one,
+                blank=None if isinstance(blank, str) else blank,
+                labels_only=None if isinstance(labels, str) else labels,
+                lacks=tuple(lacks),
+                rank=rank,
+            )
+        )
+    ranked.sort(key=lambda one: -one.summary.mean)
+    for one in rest:
+        wanted = one.cell.point.settings.repeats
+        lack = f"{one.summary.count} of {wanted} repeats"
+        ranked.append(replace(one, lacks=(lack,)))
     return [one for one in group if one.entry.is_control] + ranked
 
 
-def _against(
-    own: Sequence[Standing], controls: Sequence[Cell | None], results: Results
-) -> list[Against | None]:
-    """Paired differences to a control of each; their p-values are adjusted together."""
-    found = [
-        None if control is None else results.difference(one.cell, control, one.metric)
-        for one, control in zip(own, controls, strict=True)
-    ]
-    adjusted = iter(holm([one.p for one in found if one is not None]))
-    return [None if one is None else Against(one, next(adjusted)) for one in found]
+def against(pairs: Sequence[tuple[Standing, Cell | None]], rule: str) -> list[Against | str]:
+    """Paired differences, with p-values that are adjusted together; or why there is none."""
+    # t intervals: these are claims of our own.
+    results = Results(Experiment("benchmark", "Benchmark", (), interval="t"), [], rule)
+    found: list[Difference | str] = []
+    for one, other in pairs:
+        if other is None or not _is_complete(other, len(other.values(rule, one.metric))):
+            found.append("not computed")
+        else:
+            difference = results.difference(one.cell, other, one.metric)
+            found.append("computed by another engine" if difference is None else difference)
+    adjusted = iter(holm([one.p for one in found if isinstance(one, Difference)]))
+    return [one if isinstance(one, str) else Against(one, next(adjusted)) for one in found]
 
 
 COLUMNS = (
@@ -225,7 +303,7 @@ class Overall:
 
     entry: Entry
     settings: int
-    place: float  # mean share of the others that it is above, in percent: 100 = always first
+    place: float  # mean share of the others that it is above, in percent; equal ones count half
     firsts: int
     above_blank: int
     above_labels_only: int
@@ -236,13 +314,16 @@ def overall(found: Sequence[Standing]) -> list[Overall]:
     """Every entry that is no control, best mean place first."""
     ranked = [one for one in found if one.rank is not None]
     sizes = Counter((one.dataset, one.x_eps, one.y_eps) for one in ranked)
+    alike = Counter((one.dataset, one.x_eps, one.y_eps, one.rank) for one in ranked)
     entries: dict[str, list[Standing]] = {}
     for one in ranked:
         entries.setdefault(one.entry.name, []).append(one)
 
     def place(one: Standing) -> float:
         others = sizes[one.dataset, one.x_eps, one.y_eps] - 1
-        return 100.0 if others == 0 else 100.0 * (others + 1 - (one.rank or 0)) / others
+        equal = alike[one.dataset, one.x_eps, one.y_eps, one.rank] - 1
+        below = others + 1 - (one.rank or 0) - equal
+        return 100.0 if others == 0 else 100.0 * (below + equal / 2) / others
 
     def count(own: Sequence[Standing], *controls: str) -> int:
         verdicts = ([getattr(one, control) for control in controls] for one in own)
@@ -266,16 +347,58 @@ def sentence(dataset: str, found: Sequence[Standing]) -> str:
     here = [one for one in found if one.dataset == dataset and one.blank is not None]
     gains = [one for one in here if one.blank is not None and one.blank.verdict == "above"]
     if not here:
-        return "Nothing is computed yet."
+        return "Nothing can be compared with blank reports yet."
     if not gains:
         return (
-            f"Spending a feature budget buys nothing that can be shown: none of {len(here)} "
-            "comparisons with blank reports is above 0 after Holm's correction."
+            f"Spending ε_x buys nothing that can be shown: none of {len(here)} comparisons with "
+            "blank reports is above 0 after Holm's correction."
         )
     best = max(gains, key=lambda one: one.blank.difference.mean if one.blank else 0.0)
     assert best.blank is not None
+    both = sum(one.beats_both is True for one in gains)
     return (
-        f"Reports are above blank ones in {len(gains)} of {len(here)} comparisons after Holm's "
-        f"correction, by {best.blank.difference.mean:.1f} points at most ({best.entry.title}, "
-        f"ε_x={canonical(best.x_eps)}, ε_y={canonical(best.y_eps).replace('inf', '∞')})."
+        f"Spending ε_x buys up to {best.blank.difference.mean:.1f} points over blank reports "
+        f"({best.entry.title}, {budgets_text(best)}): {len(gains)} of {len(here)} comparisons are "
+        f"above 0 after Holm's correction, {both} of them also above labels only."
+    )
+
+
+def budgets_text(one: Standing) -> str:
+    """ε_x=1, ε_y=∞."""
+    return ", ".join(
+        f"{symbol(key)}={value_text(canonical(getattr(one, key)))}" for key in ("x_eps", "y_eps")
+    )
+
+
+def rule_sentence(found: Sequence[Standing], other: Sequence[Standing], other_rule: str) -> str:
+    """How the headline changes under the rule that is not the protocol's."""
+    same = {one.place: one for one in other}
+    pairs = [(one, same[one.place]) for one in found if one.place in same and one.rank]
+    if not pairs:
+        return ""
+    counts = [
+        (
+            sum(one.blank is not None and one.blank.verdict == "above" for one in side),
+            sum(one.beats_both is True for one in side),
+        )
+        for side in zip(*pairs, strict=True)
+    ]
+    moved = {
+        y_eps: fmean(b.summary.mean - a.summary.mean for a, b in pairs if a.y_eps == y_eps)
+        for y_eps in sorted({one.y_eps for one, _ in pairs})
+    }
+    shifts = " and ".join(
+        f"{shift:+.1f} points at ε_y={value_text(canonical(y))}" for y, shift in moved.items()
+    )
+    settings = {one.place[1:] for one, _ in pairs}
+    firsts = [
+        {(one.place[1:], one.entry.name) for one in side if one.rank == 1}
+        for side in zip(*pairs, strict=True)
+    ]
+    kept = len({place for place, _ in firsts[0] & firsts[1]})
+    return (
+        f"Under the {other_rule} rule the same runs' means move by {shifts} on average; "
+        f"of {len(pairs)} cells {counts[1][0]} are above blank reports (here {counts[0][0]}) and "
+        f"{counts[1][1]} above both controls (here {counts[0][1]}); {kept} of {len(settings)} "
+        "settings keep their first."
     )

@@ -9,6 +9,7 @@ column of the third once more as a row; mean and half width of the 95 % interval
 
 from collections.abc import Mapping, Sequence
 
+from lpgnn.paper.best import best_accuracies, write_best
 from lpgnn.paper.claims import Claims
 from lpgnn.paper.comparison import (
     Verdict,
@@ -57,6 +58,7 @@ def write_paper(built: Sequence[Built], source: Source) -> str:
     write_comparison(judged, source.selection, folder, stricter=claims.stricter)
     write_curves(source)
     write_statistics(folder / "tables")
+    write_best(best_accuracies(source), folder / "tables")
     information, splits = read_information(folder), best_splits(source)
     write_notes(claims)
     write_documents(claims, information, splits)

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from dataclasses import dataclass, replace
+from statistics import fmean, median
 
 from lpgnn.hyperparameters import load_table
 from lpgnn.paper.comparison import Judged, Verdict, stricter_rules
@@ -24,7 +24,7 @@ from lpgnn.paper.wording import (
     span,
 )
 from lpgnn.report.evidence import Cell
-from lpgnn.report.grid import Grid
+from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import value_text
 from lpgnn.report.paired import Difference, holm, welch_difference
 from lpgnn.report.tables import Number
@@ -108,19 +108,21 @@ class Kept:
         return cls(tuple(int(row[f"{rule}/epoch"]) for row in rows), within, summary)
 
     @property
-    def last(self) -> int:
-        return max(self.epochs, default=0)
+    def is_early(self) -> bool:
+        """Whether the network has hardly been trained in at least half of the repeats."""
+        return bool(self.epochs) and median(self.epochs) <= EARLY
 
     def __str__(self) -> str:
         """The range of epochs: 1 to 2."""
         if not self.epochs:
             return MISSING
-        low, high = min(self.epochs), self.last
+        low, high = min(self.epochs), max(self.epochs)
         return str(low) if low == high else f"{low} to {high}"
 
 
 # A network that is kept this early has hardly been trained.
-EARLY = 2
+EARLY = 3
+DAGGER = "†"
 
 
 class Claims:
@@ -250,7 +252,7 @@ class Claims:
             for name in entries:
                 found = [self.number("conditioned_mechanisms", graph, name, e) for e in BUDGETS]
                 asked = [known(number) for number in found if number is not None]
-                row.append(span(asked))
+                row.append(self._marked(span(asked), *found))
             rows.append(row)
         return Grid.of_text(["Graph", *(entry.text for entry in entries.values())], rows)
 
@@ -396,6 +398,35 @@ class Claims:
         pairs = zip(self._row(table, "mb"), self._row(table, "Blank (MB)"), strict=True)
         return family(list(pairs), self.source)
 
+    def protocol_pairs(self) -> Family:
+        """MB minus blank over all of the paper's tables, each distinct pair once."""
+        pairs = [
+            (
+                self.number("mechanisms", graph, "mb", eps),
+                self.number("mechanisms", graph, "Blank (MB)", eps),
+            )
+            for graph in self.graphs
+            for eps in BUDGETS
+        ]
+        pairs += [
+            (
+                self.number("features", f"MB, x_eps={eps}", graph),
+                self.number("features", f"Blank, x_eps={eps}", graph),
+            )
+            for graph in self.graphs
+            for eps in BUDGETS[:3]
+        ]
+        pairs += [
+            (
+                self.number("denoising", graph, eps, "drop"),
+                self.number("denoising", graph, eps, "Drop on blank reports"),
+            )
+            for graph in self.graphs
+            for eps in LABEL_BUDGETS
+        ]
+        distinct = {a.cell.identity: (a, b) for a, b in pairs if a and b and a.cell and b.cell}
+        return family(list(distinct.values()), self.source)
+
     def best_printed(self, graph: str) -> Mean:
         """The highest mean that the paper's mechanisms table has for a graph."""
         cells = [self.printed_at("mechanisms", graph, m, e) for m in MECHANISMS for e in BUDGETS]
@@ -447,8 +478,10 @@ class Claims:
         rows = self.findings.tables["value_of_features"].entries["row"]
         return [eps for eps in rows if math.isfinite(float(eps))]
 
-    def conditioning_gaps(self, graph: str, *, private: bool) -> dict[str, float | None]:
-        """MB conditioned minus the paper's protocol, by both budgets, as in the paper's tables."""
+    def _conditioning(
+        self, graph: str, *, private: bool
+    ) -> dict[str, tuple[Number | None, Number | None]]:
+        """MB conditioned and in the paper's protocol, by both budgets, as in the paper's tables."""
         places: dict[str, tuple[str, ...]]
         if private:
             rows = {eps: f"MB, x_eps={eps}" for eps in BUDGETS[:3]}
@@ -457,9 +490,14 @@ class Claims:
         else:
             places = {f"({eps}, ∞)": ("mechanisms", graph, "mb", eps) for eps in BUDGETS}
         return {
-            budgets: gap(self.mean_at(f"conditioned_{table}", *at), self.mean_at(table, *at))
+            budgets: (self.number(f"conditioned_{table}", *at), self.number(table, *at))
             for budgets, (table, *at) in places.items()
         }
+
+    def conditioning_gaps(self, graph: str, *, private: bool) -> dict[str, float | None]:
+        """MB conditioned minus the paper's protocol, by both budgets."""
+        found = self._conditioning(graph, private=private)
+        return {budgets: gap(known(a), known(b)) for budgets, (a, b) in found.items()}
 
     def conditioning_below(self, graph: str, *, private: bool) -> Count:
         gaps = self.conditioning_gaps(graph, private=private).values()
@@ -475,11 +513,11 @@ class Claims:
         """Conditioned minus the paper's protocol, by graph and budgets."""
         rows, budgets = [], dict[str, None]()
         for graph in self.graphs:
-            gaps: dict[str, float | None] = {}
-            for private in (False, True):
-                gaps |= self.conditioning_gaps(graph, private=private)
-            budgets |= dict.fromkeys(gaps)
-            rows.append([title(graph), *map(points, gaps.values())])
+            pairs = self._conditioning(graph, private=False)
+            pairs |= self._conditioning(graph, private=True)
+            budgets |= dict.fromkeys(pairs)
+            texts = [self._marked(points(gap(known(a), known(b))), a, b) for a, b in pairs.values()]
+            rows.append([title(graph), *texts])
         return Grid.of_text(["Graph", *budgets], rows)
 
     def label_steps(self, graph: str) -> tuple[int | None, int]:
@@ -488,6 +526,12 @@ class Claims:
         found = number and number.cell and number.cell.configuration
         authors = load_table("paper").look_up(graph, "raw", 1.0, 1.0, 1.0).values["y_steps"]
         return getattr(found.learner, "steps", None) if found else None, authors
+
+    def ablation(self, name: str) -> Kept | None:
+        """A row of the ablation of the conditioned setting on Cora at (1, 1)."""
+        found = self.kept("conditioned_ablation", name, "cora")
+        number = self.number("conditioned_ablation", name, "cora")
+        return found and replace(found, summary=known(number))
 
     def kept(self, table: str, *place: str, rule: str = "") -> Kept | None:
         """What a rule, else the chosen one, keeps of the computation at a place of a table."""
@@ -504,7 +548,17 @@ class Claims:
         found = {
             eps: self.kept("conditioned_features", f"MB, x_eps={eps}", graph) for eps in budgets
         }
-        return {eps: kept for eps, kept in found.items() if kept and kept.last <= EARLY}
+        return {eps: kept for eps, kept in found.items() if kept and kept.is_early}
+
+    def is_early(self, number: Number | None) -> bool:
+        """Whether a number is that of networks that were hardly trained."""
+        if number is None or number.cell is None or not number.cell.trains:
+            return False
+        return Kept.of(number.cell, self.source.selection, None).is_early
+
+    def _marked(self, text: str, *numbers: Number | None) -> str:
+        """A text with a dagger if one of the numbers behind it is of hardly trained networks."""
+        return f"{text} {DAGGER}" if any(map(self.is_early, numbers)) else text
 
     def value_of_features(self, *graphs: str) -> Family:
         """Conditioned reports minus blank ones, over all budgets of both kinds."""
@@ -519,15 +573,29 @@ class Claims:
             )
         )
 
+    def value_by_revision(self) -> Count:
+        """How many of the MB cells of that experiment name a git revision and no engine."""
+        table = self.findings.tables["value_of_features"]
+        cells = [
+            number.cell
+            for (_, row, column), number in table.numbers.items()
+            if column == "conditioned" and row in self.value_budgets and number.cell
+        ]
+        return Count(tuple(not all(row.get("engine") for row in c.rows) for c in cells if c.rows))
+
     def value_grid(self) -> Grid:
         """Ranges over the feature budgets beside features without noise."""
         rows = []
         for y_eps in ("inf", "1"):
             for graph in self.graphs:
-                spans = [
-                    span(self.value_at(graph, y_eps, eps, column) for eps in self.value_budgets)
-                    for column in ("conditioned", "blank")
-                ]
+                spans = []
+                for column in ("conditioned", "blank"):
+                    block = f"{graph}, y_eps={y_eps}"
+                    found = [
+                        self.number("value_of_features", block, eps, column)
+                        for eps in self.value_budgets
+                    ]
+                    spans.append(self._marked(span(map(known, found)), *found))
                 clean = self.value_at(graph, y_eps, "inf", "non-private")
                 rows.append([title(graph), value_text(y_eps), *spans, mean(clean)])
         headings = ["Graph", "ε_y", "conditioned", "blank", "features without noise"]
@@ -535,6 +603,20 @@ class Claims:
 
     def equal(self, graph: str, who: str, edition: str, y_eps: str) -> Mean:
         return self.mean_at("equal_labels", graph, f"{who}, {edition}", y_eps)
+
+    def equal_grid(self) -> Grid:
+        """The table of equal labels, with daggers."""
+
+        def show(number: Number) -> Shown:
+            shown = number.show()
+            return replace(shown, text=self._marked(shown.text, number))
+
+        return self.findings.tables["equal_labels"].grid(show)
+
+    def equal_graphs(self, row: str, y_eps: str) -> list[str]:
+        """The graphs on which a row of that table is computed."""
+        blocks = self.findings.tables["equal_labels"].entries["block"]
+        return [title(g) for g in blocks if self.mean_at("equal_labels", g, row, y_eps)]
 
     def _side_by_side(
         self, first: str, second: str, y_eps: str
@@ -576,10 +658,20 @@ class Claims:
         found = self.validation_labels(who, y_eps).values()
         return Count(tuple(None if one is None else one.mean > 0 for one in found))
 
-    def refit_lowers(self, who: str) -> list[str]:
-        """The graphs on which the refit surely lowers the mean, with by how much."""
-        found = self.validation_labels(who, "inf")
-        return [f"{title(g)} by {-d.mean:.1f}" for g, d in found.items() if d and d.below_zero]
+    def refits(self) -> dict[str, Difference]:
+        """What the refit of a network changes at ε_y=∞, by learner and graph: one family."""
+        return {
+            f"{who} on {title(graph)}": by
+            for who in ("MB", "Blank")
+            for graph, by in self.validation_labels(who, "inf").items()
+            if by is not None
+        }
+
+    def refit_moves(self, sign: int) -> list[str]:
+        """The refits that raise (1) or lower (-1) the mean after Holm's correction."""
+        found = self.refits()
+        adjusted = zip(found.items(), holm([by.p for by in found.values()]), strict=True)
+        return [f"{who} {by}" for (who, by), p in adjusted if p < 0.05 and sign * by.mean > 0]
 
     def rule_counts(self) -> tuple[int, int]:
         """Cells within both CIs under the chosen selection rule, and under the other."""

@@ -10,7 +10,7 @@ from statistics import fmean, variance
 
 from lpgnn.report.evidence import Cell, other_rule
 from lpgnn.report.grid import Grid, Shown
-from lpgnn.report.paired import holm
+from lpgnn.report.paired import Difference, holm
 from lpgnn.report.tables import Number, Printed, Table, decimal
 from lpgnn.rows import Summary, write_atomically
 
@@ -61,21 +61,23 @@ def root_sum_square(printed: Printed, ours: Summary) -> bool:
     return abs(ours.mean - printed.mean) <= bound + _ROUNDING
 
 
-def welch_p(printed: Printed, ours: Sequence[float]) -> float:
-    """The two-sided p-value of Welch's t test of our repeats against the printed mean.
+def printed_difference(printed: Printed, ours: Sequence[float]) -> Difference:
+    """Our mean minus the printed one, with Welch's 95 % t interval and two-sided p-value.
 
     The printed half width of a bootstrap over ten repeats is about 1.96 s sqrt(9/10) / sqrt(10).
     """
-    from scipy.special import stdtr
+    from scipy.special import stdtr, stdtrit
 
     n, m = len(ours), _PRINTED_REPEATS
     mine = variance(ours) / n
     theirs = (printed.ci / _QUANTILE) ** 2 * m / (m - 1)
-    total, difference = mine + theirs, fmean(ours) - printed.mean
+    total, mean = mine + theirs, fmean(ours) - printed.mean
     if total == 0:
-        return 1.0 if difference == 0 else 0.0
-    freedom = total**2 / (mine**2 / (n - 1) + theirs**2 / (m - 1))
-    return 2 * float(stdtr(freedom, -abs(difference) / math.sqrt(total)))
+        return Difference(mean, mean, mean, n, 1.0 if mean == 0 else 0.0)
+    freedom, error = total**2 / (mine**2 / (n - 1) + theirs**2 / (m - 1)), math.sqrt(total)
+    half = float(stdtrit(freedom, 0.975)) * error
+    p = 2 * float(stdtr(freedom, -abs(mean) / error))
+    return Difference(mean, mean - half, mean + half, n, p)
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class Judged:
     def welch_p(self) -> float | None:
         if not self.cell.is_finished or len(self.values) < 2:
             return None
-        return welch_p(self.printed, self.values)
+        return printed_difference(self.printed, self.values).p
 
     @property
     def ours(self) -> Summary | None:

@@ -14,6 +14,7 @@ from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND, HOURS, PAPER_TABLES, Findings
 from lpgnn.paper.information import WHY, few_bits, why_blank
 from lpgnn.paper.notes import fill
+from lpgnn.paper.planted import planted_sentences
 from lpgnn.paper.splits import (
     EXPERIMENT,
     NOTE,
@@ -171,6 +172,16 @@ def _split(numbers: Numbers) -> Iterator[str]:
         yield "\n".join([*lines, "In `results/tables`: `budget_split*.md`, `planted.md`.", ""])
 
 
+def _planted(numbers: Numbers) -> str:
+    return " ".join(planted_sentences(numbers.claims.source)) + "\n"
+
+
+def _two_rounds(numbers: Numbers) -> str:
+    """What two rounds gain, and where they gain nothing."""
+    figure = _figure("Where private features pay", f"{numbers.results}/figures/features_that_pay")
+    return "\n".join([fill("two_rounds_gain.md.j2", numbers.claims), figure])
+
+
 def _figure(title: str, path: str) -> str:
     return f"![{title}]({path}.png)\n"
 
@@ -179,6 +190,11 @@ Section = Callable[[Numbers], str]
 
 DOCUMENTS: Mapping[str, Mapping[str, Section]] = {
     "README.md": {"headline": _headline, "why": _why_in_short},
+    "docs/concepts/two_rounds.md": {"two_rounds": _two_rounds},
     "docs/science/results.md": {"results": _tables, "hours": _hours},
-    "docs/science/private_features.md": {"controls": _controls, "beyond": _beyond},
+    "docs/science/private_features.md": {
+        "controls": _controls,
+        "beyond": _beyond,
+        "planted": _planted,
+    },
 }

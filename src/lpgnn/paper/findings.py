@@ -22,6 +22,7 @@ PAPER_EXPERIMENTS = (*PAPER_TABLES, "budgets", "kprop")
 BEYOND_EXPERIMENTS = (
     "value_of_features",
     *(f"conditioned_{name}" for name in PAPER_TABLES),
+    "conditioned_ablation",
     "learners",
     "equal_labels",
 )
@@ -67,18 +68,23 @@ def above_printed(pairs: Pairs, *, ties: bool) -> Count:
 
 def starts_to_pay(differences: Mapping[float, Difference | None]) -> str:
     """From which budget on the difference has an interval above 0."""
-    budgets, start = sorted(differences), math.inf
+    found = differences.items()
+    return first_for_good({eps: None if d is None else d.above_zero for eps, d in found})
+
+
+def first_for_good(holds: Mapping[float, bool | None]) -> str:
+    """From which budget on something holds; None is a budget without rows."""
+    budgets, start = sorted(holds), math.inf
     for eps in reversed(budgets):
-        one = differences[eps]
-        if one is None:
-            missing = sum(other is None for other in differences.values())
+        if holds[eps] is None:
+            missing = sum(one is None for one in holds.values())
             return f"undecided ({missing} of {len(budgets)} budgets missing)"
-        if not one.above_zero:
+        if not holds[eps]:
             break
         start = eps
     if math.isfinite(start):
         return canonical(start)
-    once = [canonical(x) for x in budgets if (d := differences[x]) is not None and d.above_zero]
+    once = [canonical(eps) for eps in budgets if holds[eps]]
     nowhere = f"nowhere up to {canonical(budgets[-1])}"
     return f"{nowhere} for good (only at {', '.join(once)})" if once else nowhere
 

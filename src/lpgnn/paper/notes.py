@@ -1,6 +1,5 @@
 """``NOTES.md`` and sentences of the documents: templates filled with claims; no number is typed."""
 
-import csv
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,9 +7,11 @@ from pathlib import Path
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TUNING_SEED, load_table
 from lpgnn.paper import wording
-from lpgnn.paper.claims import EARLY, Claims, title
+from lpgnn.paper.best import best_accuracies, best_grid, best_note, best_sentences
+from lpgnn.paper.claims import DAGGER, EARLY, Claims, title
 from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND_EXPERIMENTS, PAPER_EXPERIMENTS
+from lpgnn.paper.rounds import ABLATIONS, DIAGNOSIS, Ablations, Diagnosis, TwoRounds, read_lines
 from lpgnn.paper.statistics import DATASETS
 from lpgnn.paper.wording import MISSING
 from lpgnn.report.grid import Grid
@@ -42,6 +43,7 @@ def fill(template: str, claims: Claims) -> str:
     names = ("mean", "interval", "points", "span", "listed", "verdict", "wins", "clearly_loses")
     environment.filters |= {name: getattr(wording, name) for name in names}
     environment.filters["grid"] = lambda grid: grid.to_markdown().rstrip("\n")
+    environment.filters |= {f.__name__: f for f in (best_grid, best_note, best_sentences)}
     environment.filters["size"] = lambda value: MISSING if value is None else f"{value:.1f}"
     folder = claims.source.results_dir
     tuned_on = sorted({graph for name in TUNED for graph in load_table(name).steps})
@@ -49,6 +51,7 @@ def fill(template: str, claims: Claims) -> str:
         c=claims,
         findings=claims.findings,
         claim=wording.claim,
+        gap=wording.gap,
         title=title,
         all_graphs=DATASETS,
         selection=claims.source.selection,
@@ -59,25 +62,23 @@ def fill(template: str, claims: Claims) -> str:
         rounding=Rounding(folder / ROUNDING),
         tuning=TuningRows(folder / "tuning"),
         early=EARLY,
+        dagger=DAGGER,
         check=IndependentCheck(folder / CHECK),
+        best=best_accuracies(claims.source),
+        rounds=TwoRounds(claims.source),
+        ablations=Ablations(folder / ABLATIONS),
+        diagnosis=Diagnosis(folder / DIAGNOSIS),
         hparams={name: hyperparameters(name) for name in TUNED},
         tuned_on=tuned_on,
         tuned_titles=[title(graph) for graph in tuned_on],
     )
 
 
-def _read(path: Path) -> list[dict[str, str]]:
-    """The lines of a CSV file, none without the file."""
-    if not path.is_file():
-        return []
-    return list(csv.DictReader(path.read_text("utf-8").splitlines()))
-
-
 class Rounding:
     """What ``scripts/rounding.py`` measured: how far one last bit moves a repeat's accuracy."""
 
     def __init__(self, path: Path) -> None:
-        self.lines = _read(path)
+        self.lines = read_lines(path)
 
     def __bool__(self) -> bool:
         return bool(self.lines)
@@ -157,7 +158,7 @@ class IndependentCheck:
     """What ``scripts/independent_check.py`` found, which imports nothing of this package."""
 
     def __init__(self, path: Path) -> None:
-        self.lines = {line["reports of"]: line for line in _read(path)}
+        self.lines = {line["reports of"]: line for line in read_lines(path)}
 
     def __bool__(self) -> bool:
         return bool(self.lines)

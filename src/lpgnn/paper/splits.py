@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from lpgnn.paper.statistics import DATASETS, dataset
+from lpgnn.paper.wording import listed
 from lpgnn.report.build import tables_of
 from lpgnn.report.evidence import Results, Source
 from lpgnn.report.grid import Grid, Shown
@@ -25,6 +27,7 @@ class Best:
 
     share: str
     text: str
+    shares: tuple[str, ...]  # that were tried, 0 among them
     # Features' share above 0, and surely better than all on labels; None: not known.
     surely_features: bool | None
 
@@ -41,16 +44,17 @@ def best_split(numbers: Iterable[Number], results: Results) -> Best | None:
     means = {c: n.summary.mean for c, n in columns.items() if n.summary is not None}
     if len(means) < len(columns) or not any(map(_shares, columns)):
         return None
+    shares = tuple(column for column in columns if as_number(column) is not None)
     first = max(means, key=lambda column: means[column])
     if not _shares(first):
-        return Best("0", f"0: {means[first]:.1f}", False)
+        return Best("0", f"0: {means[first]:.1f}", shares, False)
     rivals = [n.cell for column, n in columns.items() if not _shares(column) and n.cell]
     own = columns[first].cell
     assert own is not None
     differences = [results.difference(own, other) for other in rivals]
     known = [one.above_zero for one in differences if one is not None]
     sure = None if all(known) and len(known) < len(differences) else all(known)
-    return Best(first, f"{first}: {means[first]:.1f}", sure)
+    return Best(first, f"{first}: {means[first]:.1f}", shares, sure)
 
 
 def _shares(column: str) -> bool:
@@ -102,10 +106,18 @@ def splits_grid(found: BestSplits) -> Grid | None:
 def splits_computed(source: Source) -> str:
     """What was computed: a sentence for each learner, the shares by graph and total budget."""
     tables = tables_of(source.results(EXPERIMENT))
-    return " ".join(
+    sentences = [
         f"Computed for the {_LEARNERS[name]}, shares at totals: {', '.join(_computed(table))}."
         for name, table in tables.items()
-    )
+    ]
+    present = {graph for table in tables.values() for graph in table.entries["block"]}
+    absent = [dataset(graph).title for graph in DATASETS if graph not in present]
+    if absent:
+        sentences.append(
+            f"{listed(absent)} is absent: without private features only all on labels could stand "
+            "there."
+        )
+    return " ".join(sentences)
 
 
 def _computed(table: Table) -> Iterator[str]:
@@ -125,9 +137,17 @@ def splits_sentences(found: BestSplits) -> list[str]:
     """Where all on labels is best, and where features surely are."""
     sentences = []
     for learner, graphs in found.items():
-        known = [b for row in graphs.values() for b in row.values() if b is not None]
+        pairs = [best for row in graphs.values() for best in row.values()]
+        known = [best for best in pairs if best is not None]
         if not known:
             continue
+        most = max(len(best.shares) for best in known)
+        fewer = {best.shares for best in known if len(best.shares) < most}
+        scope = f" that are complete, of {len(pairs)}" if len(known) < len(pairs) else ""
+        if fewer:
+            count = sum(best.shares in fewer for best in known)
+            tried = " or ".join("/".join(shares) for shares in sorted(fewer))
+            scope += f"; {count} of these have only the shares {tried}"
         on_labels = sum(not _shares(best.share) for best in known)
         surely = {
             graph: [total for total, best in row.items() if best and best.surely_features]
@@ -137,8 +157,8 @@ def splits_sentences(found: BestSplits) -> list[str]:
         where = [f"{graph} at {', '.join(totals)}" for graph, totals in surely.items() if totals]
         sentences.append(
             f"{learner[:1].upper()}{learner[1:]}: all on labels has the highest mean in "
-            f"{on_labels} of {len(known)} pairs of graph and total budget; a share for features is "
-            f"surely better {'on ' + '; on '.join(where) if where else 'nowhere'}"
+            f"{on_labels} of {len(known)} pairs of graph and total budget{scope}; a share for "
+            f"features is surely better {'on ' + '; on '.join(where) if where else 'nowhere'}"
             f"{f' ({open_ones} not known)' if open_ones else ''}."
         )
     return sentences

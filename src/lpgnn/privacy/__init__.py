@@ -21,7 +21,7 @@ from lpgnn.privacy.features import RawFeatures as RawFeatures
 from lpgnn.privacy.grid import GridNoise as GridNoise
 from lpgnn.privacy.grr_fs import GrrFs as GrrFs
 from lpgnn.privacy.hybrid import Hybrid as Hybrid
-from lpgnn.privacy.information import class_distance as class_distance
+from lpgnn.privacy.information import class_distance_squared as class_distance_squared
 from lpgnn.privacy.information import expected_informative_bits as expected_informative_bits
 from lpgnn.privacy.information import feature_density as feature_density
 from lpgnn.privacy.information import informative_bits as informative_bits

@@ -1,4 +1,4 @@
-"""A collection: the reports that arrived under one task, as a file and as a run's dataset."""
+"""A collection: what arrived under one task, reports and answers, as a file and as a dataset."""
 
 import csv
 import dataclasses
@@ -12,24 +12,40 @@ import torch
 from torch import Tensor
 
 from lpgnn.archive import Array, digest, read_arrays, write_arrays
-from lpgnn.client import ClientError, Task
+from lpgnn.client import ClientError, Question, Task
 from lpgnn.data import Dataset, Graph, GraphFacts, Split, graph_facts
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
 from lpgnn.privacy.features import RawFeatures
 from lpgnn.privacy.multi_bit import MultiBit
-from lpgnn.privacy.payloads import read_payloads
+from lpgnn.privacy.payloads import Payloads, read_payloads
 from lpgnn.privacy.public_graph import GRAPH_ARRAYS, PublicGraph
+from lpgnn.privacy.published import AnsweredQuestion
 from lpgnn.privacy.randomized_response import RandomizedResponse
 from lpgnn.privacy.reports import Collected, FeatureReports
+from lpgnn.privacy.respondents import ReceivedRespondents
 
-_KINDS = {**GRAPH_ARRAYS, "task": "u", "received": "b", "payloads": "u"}
+_KINDS = {
+    **{**GRAPH_ARRAYS, "task": "u", "received": "b", "payloads": "u"},
+    # Of all questions, one after another.
+    **{"questions?": "u", "question_sizes?": "i", "answers?": "i"},
+}
 
 
 def read_task(setting: str, path: Path) -> Task:
     """A published task from its file."""
     try:
         return Task.parse(path.read_bytes())
+    except OSError as error:
+        raise InputError(setting, path, f"cannot be read ({error.strerror or error})") from None
+    except ClientError as error:
+        raise InputError(setting, path, str(error)) from None
+
+
+def read_question(setting: str, path: Path, task: Task) -> Question:
+    """A published question from its file."""
+    try:
+        return Question.parse(path.read_bytes(), task)
     except OSError as error:
         raise InputError(setting, path, f"cannot be read ({error.strerror or error})") from None
     except ClientError as error:
@@ -52,17 +68,23 @@ def check_graph(setting: str, path: Path, task: Task, graph: PublicGraph) -> Non
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """All that a server has after collecting: the task, the public graph, and the payloads."""
+    """All that a server has after collecting: the task, the public graph, and what came.
+
+    Of a task with questions it grows by their answers; no node is asked two of them.
+    """
 
     task: Task
     graph: PublicGraph
     received: Array  # [N] bool
     payloads: Array  # [N, n] uint8, as they came; zeros where nothing did
+    rounds: tuple[AnsweredQuestion, ...] = ()
 
     @property
     def digest(self) -> str:
         """A hash of the content: the identity of what is learnt from it."""
-        return digest(self.task.source, self.graph.digest.encode(), self.received, self.payloads)
+        reports = (self.task.source, self.graph.digest.encode(), self.received, self.payloads)
+        answers = (part for one in self.rounds for part in (one.question.source, one.answers))
+        return digest(*reports, *answers)
 
     def save(self, path: Path) -> None:
         arrays = {
@@ -71,7 +93,29 @@ class Collection:
             "received": self.received,
             "payloads": self.payloads,
         }
+        if self.rounds:
+            sources = [one.question.source for one in self.rounds]
+            arrays["questions"] = np.frombuffer(b"".join(sources), np.uint8)
+            arrays["question_sizes"] = np.array([len(source) for source in sources])
+            arrays["answers"] = np.concatenate([one.answers for one in self.rounds])
         write_arrays(path, arrays)
+
+    def check_new(self, setting: str, value: object, question: Question) -> None:
+        """A question may be asked of nodes that were not asked before."""
+        for one in self.rounds:
+            if again := set(one.question.nodes) & set(question.nodes):
+                allowed = f"asks node {min(again)}, which was asked before: it answers once"
+                raise InputError(setting, value, allowed)
+
+    def with_answers(self, question: Question, received: Array, payloads: Array) -> "Collection":
+        """The same after another question.  received, payloads: of all nodes, as from a collector
+
+        Nodes that sent nothing, or were not asked, have no answer.
+        """
+        asked = np.array(question.nodes)
+        labels = read_payloads(question, payloads[asked]).labels
+        answers = np.where(received[asked], labels, -1).astype("<i4")
+        return dataclasses.replace(self, rounds=(*self.rounds, AnsweredQuestion(question, answers)))
 
     @classmethod
     def load(cls, setting: str, path: Path) -> "Collection":
@@ -84,8 +128,36 @@ class Collection:
             raise InputError(setting, path, str(error)) from None
         check_graph(setting, path, task, graph)
         found = cls(task, graph, arrays["received"], arrays["payloads"])
+        found = found._with_rounds(setting, path, arrays)
         if problem := found._problem():
             raise InputError(setting, path, problem)
+        return found
+
+    def _with_rounds(self, setting: str, path: Path, arrays: dict[str, Array]) -> "Collection":
+        """The questions and answers of a file, checked."""
+        none = np.zeros(0, np.uint8)
+        found, answers = self, arrays.get("answers", none)
+        sources, sizes = arrays.get("questions", none), arrays.get("question_sizes", none)
+        ends = np.cumsum(sizes)
+        if answers.ndim != 1 or sources.ndim != 1 or sizes.ndim != 1 or (sizes < 0).any():
+            raise InputError(setting, path, "questions, their sizes and answers must be lists")
+        if len(sources) != (ends[-1] if len(ends) else 0):
+            raise InputError(setting, path, "question_sizes must add up to the size of questions")
+        for source in np.split(sources, ends)[:-1]:
+            try:
+                question = Question.parse(source.tobytes(), self.task)
+            except ClientError as error:
+                raise InputError(setting, path, str(error)) from None
+            found.check_new(setting, path, question)
+            own, answers = np.split(answers, [len(question.nodes)])
+            inside = (own >= -1) & (own < question.num_classes)
+            if own.shape != (len(question.nodes),) or not inside.all():
+                allowed = f"answers must be {len(question.nodes)} of -1..{question.num_classes - 1}"
+                raise InputError(setting, path, f"{allowed} to question {len(found.rounds) + 1}")
+            one = AnsweredQuestion(question, own.astype("<i4"))
+            found = dataclasses.replace(found, rounds=(*found.rounds, one))
+        if answers.size:
+            raise InputError(setting, path, "answers must be of its questions")
         return found
 
     def _problem(self) -> str:
@@ -114,27 +186,19 @@ class Collection:
         """What training sees.
 
         A node that sent nothing has no entry in ``sent``: it counts as the middle of all ranges.
-        If it was asked for its label, it leaves the mask.
+        If it was asked for its label, it leaves the mask.  With questions there are no features.
         """
         task, received = self.task, torch.from_numpy(self.received)
         read = read_payloads(task, self.payloads[self.received])
-        n, d, m = task.num_nodes, task.num_features, task.num_samples
-        indptr = torch.zeros(n + 1, dtype=torch.int64)
-        indptr[1:] = (received * m).cumsum(0)
-        indices = torch.from_numpy(read.indices.astype(np.int64)).flatten()
-        signs = torch.from_numpy(read.signs.astype(np.float32)).flatten()
         x_eps, y_eps = float(task.x_eps), float(task.y_eps)
-        mechanism = self.mechanism().bind(x_eps, d)
-        reports = FeatureReports(
-            CsrMatrix(indptr, indices, signs, (n, d)), mechanism.scale(), mechanism.offset()
-        )
+        mechanism = None if task.has_questions else self.mechanism().bind(x_eps, task.num_features)
         labelled = received & self.graph.asked
         classes = torch.from_numpy(read.labels.astype(np.int64))[labelled[received]]
         # Randomized response reports a class: there are no ties to break.
         none = torch.Generator()
         return Collected(
             topology=self.graph.topology,
-            features=mechanism.received(reports),
+            features=None if mechanism is None else self._features(read, mechanism),
             labels=RandomizedResponse(y_eps, task.num_classes).received(
                 classes, labelled, generator=none
             ),
@@ -142,8 +206,17 @@ class Collection:
             val_mask=self.graph.val & received,
             x_eps=x_eps,
             y_eps=y_eps,
-            parameters=mechanism.parameters(),
+            parameters={} if mechanism is None else mechanism.parameters(),
         )
+
+    def _features(self, read: Payloads, mechanism: MultiBit) -> FeatureReports:
+        n, d, m = self.task.num_nodes, self.task.num_features, self.task.num_samples
+        indptr = torch.zeros(n + 1, dtype=torch.int64)
+        indptr[1:] = (torch.from_numpy(self.received) * m).cumsum(0)
+        indices = torch.from_numpy(read.indices.astype(np.int64)).flatten()
+        signs = torch.from_numpy(read.signs.astype(np.float32)).flatten()
+        sent = CsrMatrix(indptr, indices, signs, (n, d))
+        return mechanism.received(FeatureReports(sent, mechanism.scale(), mechanism.offset()))
 
 
 @dataclass(frozen=True)
@@ -217,12 +290,23 @@ class ReceivedReports(Dataset):
         """What the server has received."""
         return self.collection.collected()
 
+    @property
+    def has_questions(self) -> bool:
+        """Whether users are asked about their features, after they have sent their labels."""
+        return self.collection.task.has_questions
+
+    def respondents(self, order: Tensor) -> ReceivedRespondents:
+        """The users, in a server's node order: node i there is node order[i] here."""
+        collection = self.collection
+        return ReceivedRespondents(self.path, collection.task, collection.rounds, order)
+
     def prescribed(self) -> dict[str, Any]:
         """The settings of a run that the task has decided."""
         task = self.collection.task
+        mechanism = {} if task.has_questions else {"mechanism": self.collection.mechanism()}
         return {
             "feature": RawFeatures(),
-            "mechanism": self.collection.mechanism(),
+            **mechanism,
             "label_mechanism": RandomizedResponse(),
             "x_eps": float(task.x_eps),
             "y_eps": float(task.y_eps),
@@ -234,10 +318,17 @@ class ReceivedReports(Dataset):
         received, asked = self.collection.received, self.collection.graph.asked.numpy()
         tested = int(self.split().test.sum())
         compared = f"{tested:,} test labels from {self.labels}" if tested else "no evaluation"
+        answers = "".join(
+            f", {int((one.answers >= 0).sum()):,} of {len(one.answers):,} answers to question {i}"
+            for i, one in enumerate(self.collection.rounds, start=1)
+        )
+        repeat = "a repeat is another initialisation on the same reports"
+        if self.has_questions:
+            repeat = "a repeat of a learner that asks is the same again"
         return (
             f"{self.path}: from {int(received.sum()):,} nodes, "
-            f"{int((received & asked).sum()):,} of {int(asked.sum()):,} labels; {compared}; "
-            "a repeat is another initialisation on the same reports"
+            f"{int((received & asked).sum()):,} of {int(asked.sum()):,} labels{answers}; "
+            f"{compared}; {repeat}"
         )
 
     def load(self, data_dir: Path) -> Graph:

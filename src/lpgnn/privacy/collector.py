@@ -1,4 +1,4 @@
-"""The collector: reports in, a collection out, and a reason for each report that is refused."""
+"""The collector: reports in, what is valid out, and a reason for each report that is refused."""
 
 import errno
 import re
@@ -17,15 +17,14 @@ from lpgnn.client import (
     HEADER_BYTES,
     MAGIC,
     ClientError,
-    Task,
+    Published,
+    Question,
     decode,
     encode,
     from_json,
 )
 from lpgnn.errors import InputError
-from lpgnn.privacy.collection import Collection
 from lpgnn.privacy.payloads import header, intact, read_payloads, split_rows
-from lpgnn.privacy.public_graph import PublicGraph
 
 _LARGEST_BLOCK = 2**16  # reports that are looked at together
 _BLOCK_BYTES = 2**24  # of such reports, should they be long
@@ -52,28 +51,30 @@ class Refusal:
 
 @dataclass
 class Collector:
-    """Takes reports of one task as they come and keeps the first valid one of each node."""
+    """Takes reports as they come and keeps the first valid one of each node.
 
-    task: Task
-    graph: PublicGraph
+    They are of one task, and the nodes that are asked send a label; or answers to one question.
+    """
+
+    task: Published
+    asked: Array  # [N] bool: who is asked for a label, or the question
     on_refusal: Callable[[Refusal], None] = lambda refusal: None
     refused: Counter[str] = field(default_factory=Counter)  # by kind
     examples: dict[str, Refusal] = field(default_factory=dict)
     num_accepted: int = 0
 
     def __post_init__(self) -> None:
-        n = self.graph.num_nodes
+        n = self.task.num_nodes
         self._received = np.zeros(n, dtype=np.bool_)
         self._payloads = np.zeros((n, self.task.payload_bytes), dtype=np.uint8)
-        self._asked = self.graph.asked.numpy()
         self._pending: list[tuple[Place, bytes]] = []
         # A report as a line of JSON has at most this many bytes.
         self._longest_piece = max(_LONGEST_PIECE, 32 * self.task.num_samples)
 
-    def collection(self) -> Collection:
-        """What has been received so far."""
+    def received(self) -> tuple[Array, Array]:
+        """Whose reports have come so far, and their payloads.  -> [N] bool, [N, n] uint8"""
         self._flush()
-        return Collection(self.task, self.graph, self._received.copy(), self._payloads.copy())
+        return self._received.copy(), self._payloads.copy()
 
     def add_folder(self, folder: Path) -> None:
         """Every file below a folder, in the order of their names; hidden ones are left out."""
@@ -227,10 +228,11 @@ class Collector:
         for i in np.flatnonzero(~valid).tolist():
             self._refuse(places[i], self._reason(block[i].tobytes()))
         known = np.where(valid, nodes, 0)
-        expected = (read.labels >= 0) == self._asked[known]
+        expected = (read.labels >= 0) == self.asked[known]
+        what = "answer" if isinstance(self.task, Question) else "label"
         for i in np.flatnonzero(valid & ~expected).tolist():
-            wrong = "is missing" if self._asked[nodes[i]] else "was not asked for"
-            self._refuse(places[i], f"label of node {nodes[i]}: {wrong}")
+            wrong = "is missing" if self.asked[nodes[i]] else "was not asked for"
+            self._refuse(places[i], f"{what} of node {nodes[i]}: {wrong}")
         valid &= expected
         order = np.flatnonzero(valid)
         _, at = np.unique(nodes[order], return_index=True)

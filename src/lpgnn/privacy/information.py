@@ -56,7 +56,7 @@ def informative_bits(graph: Graph, mechanism: BitMechanism, *, generator: torch.
     return int((bits != blank_bits).sum())
 
 
-def class_distance(graph: Graph) -> float:
+def class_distance_squared(graph: Graph) -> float:
     """The mean squared distance |mu_a - mu_b|^2 of the classes' mean features.
 
     The mean is over pairs of nodes of two classes: the pair (a, b) counts N_a N_b times.

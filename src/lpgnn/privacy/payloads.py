@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lpgnn.archive import Array
-from lpgnn.client import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, VERSION, Task
+from lpgnn.client import CHECKSUM_BYTES, HEADER_BYTES, MAGIC, VERSION, Published
 
 # Unpacked bits of a block of payloads; larger ones are read in parts.
 _BLOCK_BITS = 2**25
@@ -25,7 +25,7 @@ class Payloads:
     valid: Array  # [k] bool
 
 
-def header(task: Task) -> bytes:
+def header(task: Published) -> bytes:
     """The bytes that every report of a task starts with."""
     return MAGIC + bytes([VERSION]) + task.hash
 
@@ -44,7 +44,7 @@ _CRC_TABLE = np.array(
 )
 
 
-def intact(task: Task, block: Array) -> Array:
+def intact(task: Published, block: Array) -> Array:
     """Which rows have the task's header and a right checksum.  [k, size] uint8 -> [k] bool"""
     starts = (block[:, : len(header(task))] == np.frombuffer(header(task), np.uint8)).all(1)
     ends = block[:, -CHECKSUM_BYTES:].astype(np.uint32)
@@ -60,7 +60,7 @@ def split_rows(block: Array) -> tuple[Array, Array]:
     return nodes, block[:, HEADER_BYTES:-CHECKSUM_BYTES]
 
 
-def read_payloads(task: Task, payloads: Array) -> Payloads:
+def read_payloads(task: Published, payloads: Array) -> Payloads:
     """Decode the payloads of many reports.  [k, n] uint8"""
     step = max(1, _BLOCK_BITS // (8 * task.payload_bytes))
     starts = range(0, len(payloads), step) or [0]
@@ -75,7 +75,7 @@ def read_payloads(task: Task, payloads: Array) -> Payloads:
     )
 
 
-def _read_block(task: Task, payloads: Array) -> Payloads:
+def _read_block(task: Published, payloads: Array) -> Payloads:
     k, m, width = len(payloads), task.num_samples, task.index_bits
     bits = np.unpackbits(payloads, axis=1)  # [k, 8 n]
     ends = np.cumsum([m * width, m, task.label_bits])

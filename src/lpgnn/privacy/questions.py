@@ -16,9 +16,9 @@ from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
 from lpgnn.privacy.privunit import PrivUnit
 from lpgnn.privacy.randomized_response import RandomizedResponse
-from lpgnn.privacy.reports import FeatureReports
+from lpgnn.privacy.reports import FeatureReports, Received
 
-Answers = FeatureReports | Tensor
+Answers = FeatureReports | Tensor | Received
 
 
 def unit_vectors(features: CsrMatrix) -> CsrMatrix:

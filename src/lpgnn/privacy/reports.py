@@ -90,12 +90,28 @@ class LabelReports:
 
 
 @dataclass(frozen=True, eq=False)
+class Received:
+    """Answers that came over the wire: from some of those who were asked."""
+
+    answered: Tensor  # [n] bool, of those who were asked
+    question: Any  # as it was published, to those who answered
+    answers: FeatureReports | Tensor  # of those who answered
+
+
+@dataclass(frozen=True, eq=False)
 class Round:
     """One round of an interactive protocol: who was asked what, and the private answers."""
 
     nodes: Tensor  # [n] int64
     question: Any  # a ``privacy.questions.Question``, with what was published for it
-    answers: FeatureReports | Tensor  # [n, ...]
+    answers: FeatureReports | Tensor | Received  # [n, ...]
+
+    def of_those_who_answered(self) -> "Round":
+        """The same without those who were asked and stayed silent."""
+        received = self.answers
+        if not isinstance(received, Received):
+            return self
+        return Round(self.nodes[received.answered], received.question, received.answers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +188,7 @@ class Collected:
 
     def with_round(self, asked: Round) -> "Collected":
         """The same after another round."""
-        return replace(self, rounds=(*self.rounds, asked))
+        return replace(self, rounds=(*self.rounds, asked.of_those_who_answered()))
 
     def reordered(self, topology: Topology, order: Tensor) -> "Collected":
         """The same in another node order; ``topology`` is the graph in that order."""

@@ -1,12 +1,14 @@
 """The users of an interactive protocol: whoever has answered once is never asked again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
+from lpgnn.client import Task
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
+from lpgnn.privacy.published import AnsweredQuestion, publish
 from lpgnn.privacy.questions import Answers, Question, unit_vectors
 
 
@@ -41,6 +43,44 @@ class Respondents:
             raise InputError("question", type(question).__name__, allowed)
         self._spent[nodes] = True  # before the answer: who fails half-way has spent it, too
         return self._answers(nodes, question)
+
+
+class Unanswered(InputError):
+    """A question that nobody has answered yet: to be published."""
+
+    def __init__(self, path: str, number: int, source: bytes) -> None:
+        self.number, self.source = number, source
+        how = "python -m lpgnn.question with the same settings writes it"
+        super().__init__("reports", path, f"has no answers to question {number}: {how}")
+
+
+class ReceivedRespondents(Respondents):
+    """Users who answer over the wire: what they have answered is in a collection.
+
+    Asked what they have not answered yet, they raise ``Unanswered``.  ``order``: node i here is
+    node order[i] of the collection.
+    """
+
+    def __init__(
+        self, path: str, task: Task, rounds: Sequence[AnsweredQuestion], order: Tensor
+    ) -> None:
+        none = torch.zeros(0, dtype=torch.int64)
+        indptr = torch.zeros(task.num_nodes + 1, dtype=torch.int64)
+        nothing = CsrMatrix(indptr, none, torch.zeros(0), (task.num_nodes, task.num_features))
+        super().__init__(nothing, float(task.x_eps), generator=torch.Generator())
+        left = list(rounds)
+
+        def answers(nodes: Tensor, question: Question) -> Answers:
+            own = order[nodes]
+            if not left:
+                raise Unanswered(path, len(rounds) + 1, publish(question, task, own))
+            if not left[0].asks(question, own):
+                number = len(rounds) - len(left) + 1
+                wrong = "has asked others: seed, learner and protocol must be as they were then"
+                raise InputError("reports", path, f"question {number} {wrong}")
+            return left.pop(0).received(own, task)
+
+        self._answers = answers
 
 
 def _answering(

@@ -36,7 +36,7 @@ class Information:
     num_nodes: int
     num_features: int
     density: float
-    class_distance: float  # mean squared distance of the classes' mean features
+    class_distance_squared: float  # mean squared distance of the classes' mean features
     mechanism: str
     x_eps: float
     m: int

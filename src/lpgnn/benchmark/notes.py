@@ -1,0 +1,117 @@
+"""The benchmark's section of ``NOTES.md``: counts from the standings, no number is typed."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lpgnn.benchmark.entries import Entry
+from lpgnn.benchmark.plan import Plan
+from lpgnn.benchmark.standings import Against, Computed, Standing, against, sentence
+from lpgnn.report.grid import Grid
+
+DEFAULT = "mb"  # randomized response and Drop, as most entries have them
+# Whether they stay above Drop where labels are private.
+ABOVE_DROP = ("residual", "two_round")
+
+
+@dataclass(frozen=True)
+class Contest:
+    """An entry against the default on one graph, in all cells with private labels."""
+
+    entry: Entry
+    dataset: str
+    cells: int  # that the protocol has
+    found: tuple[Against, ...]
+
+    def count(self, verdict: str) -> int:
+        return sum(one.verdict == verdict for one in self.found)
+
+    @property
+    def higher(self) -> int:
+        """In how many cells its mean is higher."""
+        return sum(one.difference.mean > 0 for one in self.found)
+
+    @property
+    def verdict(self) -> str:
+        if len(self.found) < self.cells:
+            return "undecided"
+        if self.higher == self.cells:
+            return "higher in every cell"
+        return f"not higher in {self.cells - self.higher} of {self.cells} cells"
+
+    def line(self) -> list[str]:
+        means = [one.difference.mean for one in self.found]
+        span = f"{min(means):+.1f} to {max(means):+.1f}" if means else "–"
+        counts = (self.higher, self.count("above"), self.count("below"))
+        done = f"{len(self.found)} of {self.cells}"
+        return [self.entry.title, self.dataset, done, span, *map(str, counts), self.verdict]
+
+
+def contests(found: Sequence[Standing], plan: Plan, names: Sequence[str]) -> list[Contest]:
+    """Entries against the default, with Holm's correction over the cells of an entry on a graph."""
+    budgets = [eps for eps in plan.protocol.y_eps if math.isfinite(eps)]
+    usual = {one.place[1:]: one for one in found if one.entry.name == DEFAULT and one.is_complete}
+    datasets = list(dict.fromkeys(one.dataset for one in found))
+    made = []
+    for name in (name for name in names if name in plan.entries):
+        for dataset in datasets:
+            pairs = [
+                (one, usual[one.place[1:]].cell)
+                for one in found
+                if (one.entry.name, one.dataset) == (name, dataset)
+                and (one.y_eps in budgets and one.is_complete and one.place[1:] in usual)
+            ]
+            judged = against(pairs, plan.protocol.selection)
+            differences = tuple(one for one in judged if isinstance(one, Against))
+            cells = len(budgets) * len(plan.protocol.x_eps)
+            if differences:
+                made.append(Contest(plan.entries[name], dataset, cells, differences))
+    return made
+
+
+def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
+    """The section, without its heading."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("lpgnn", "benchmark"),
+        autoescape=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["grid"] = lambda grid: grid.to_markdown().rstrip("\n")
+    plan = what.plan
+    labels = [name for name, entry in plan.entries.items() if entry.family == "label mechanism"]
+    datasets = list(dict.fromkeys(one.dataset for one in found))
+    return environment.get_template("notes.md.j2").render(
+        protocol=plan.protocol,
+        blank_text=plan.blank_text,
+        changes=changes,
+        unfinished=what.unfinished_text(),
+        cells=_cells(found, datasets),
+        sentences=[(dataset, sentence(dataset, found)) for dataset in datasets],
+        drop=_contests(contests(found, plan, ABOVE_DROP)),
+        labels=_contests(contests(found, plan, labels)),
+    )
+
+
+def _cells(found: Sequence[Standing], datasets: Sequence[str]) -> Grid:
+    """How many cells are above the controls, by graph."""
+    rows = []
+    for dataset in datasets:
+        own = [one for one in found if one.dataset == dataset and one.rank is not None]
+        blank = [one.blank.verdict for one in own if one.blank is not None]
+        only = [one.labels_only.verdict for one in own if one.labels_only is not None]
+        both = [one.beats_both for one in own if one.beats_both is not None]
+        counts = [len(both), both.count(True)]
+        counts += [side.count(word) for side in (blank, only) for word in ("above", "below")]
+        rows.append([dataset, own[0].metric if own else "–", *map(str, counts)])
+    headings = ["Graph", "Metric", "Cells", "Above both", "Above blank", "Below blank"]
+    return Grid.of_text([*headings, "Above labels only", "Below labels only"], rows, labels=2)
+
+
+def _contests(made: Sequence[Contest]) -> Grid | None:
+    headings = ["Entry", "Graph", "Cells", "Difference", "Higher", "Above", "Below", "So"]
+    return Grid.of_text(headings, [one.line() for one in made], labels=2) if made else None

@@ -1,0 +1,93 @@
+"""A picture of the benchmark: what entries reach against what a node spends in total."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lpgnn.benchmark.entries import FAMILIES
+from lpgnn.benchmark.standings import LABELS_ONLY, Standing
+from lpgnn.report.drawing import (
+    CONTROL_STYLES,
+    GREY,
+    STYLES,
+    add_legend,
+    new_figure,
+    our_style,
+    save,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLUMNS = 3
+_METRICS = {"acc": "accuracy", "roc_auc": "ROC AUC", "balanced_acc": "balanced accuracy"}
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Of (budget, value) those that no point with at most their budget reaches."""
+    found: list[tuple[float, float]] = []
+    for budget, value in sorted(points, key=lambda one: (one[0], -one[1])):
+        if not found or value > found[-1][1]:
+            found.append((budget, value))
+    return found
+
+
+def draw_pareto(found: Sequence[Standing], datasets: Sequence[str], folder: Path) -> bytes:
+    """A panel per graph, where labels are private: clean ones have no finite total."""
+    columns = min(_COLUMNS, len(datasets))
+    rows = math.ceil(len(datasets) / columns)
+    with our_style():
+        figure = new_figure(max(3.2 * columns, 6.4), 2.7 * rows + 0.6)
+        axes = figure.subplots(rows, columns, squeeze=False)
+        for axis in axes.flat[len(datasets) :]:
+            axis.remove()
+        handles: dict[str, Any] = {}
+        for axis, dataset in zip(axes.flat, datasets, strict=False):
+            here = [one for one in found if one.dataset == dataset and math.isfinite(one.y_eps)]
+            _draw_panel(axis, here)
+            axis.set_title(dataset)
+            axis.set_xlabel("total budget of a node")
+            if here:
+                axis.set_ylabel(_METRICS.get(here[0].metric, here[0].metric))
+            for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+                handles.setdefault(label, handle)
+        add_legend(figure, list(handles.values()))
+        return save(figure, folder, "pareto")
+
+
+def _draw_panel(axis: "Axes", here: Sequence[Standing]) -> None:
+    """Complete entries by family, the front of the best, and both ends: no features, bare ones."""
+    own = [one for one in here if one.rank is not None]
+    only = [one for one in here if one.entry.name == LABELS_ONLY]
+    axis.set_xscale("log")
+    for (colour, marker), family in zip(STYLES, FAMILIES[1:], strict=False):
+        group = [one for one in own if one.entry.family == family]
+        if group:
+            axis.plot(
+                [one.total_eps for one in group],
+                [one.summary.mean for one in group],
+                ls="none",
+                marker=marker,
+                color=colour,
+                alpha=0.6,
+                mec="none",
+                label=family,
+            )
+    line = front([(one.total_eps, one.summary.mean) for one in (*only, *own)])
+    ends = [one.total_eps for one in (*only, *own)]
+    if line:
+        line.append((max(ends), line[-1][1]))
+        axis.plot(
+            *zip(*line, strict=True), color=GREY, lw=1.2, ds="steps-post", label="best so far"
+        )
+        totals = sorted(set(ends))
+        axis.set_xticks(totals, [f"{eps:g}" for eps in totals])
+        axis.minorticks_off()
+    for one in here:
+        if one.entry.is_control:
+            is_only = one.entry.name == LABELS_ONLY
+            line_style, name = ("--", "labels only") if is_only else (":", "features without noise")
+            axis.axhline(
+                one.summary.mean, ls=line_style, color=CONTROL_STYLES[0][0], lw=1.0, label=name
+            )
