@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lpgnn.paper.claims import Claims
 from lpgnn.paper.comparison import counts_text
-from lpgnn.paper.findings import BEYOND, HOURS, PAPER_TABLES, Findings
+from lpgnn.paper.findings import BEYOND, CONTESTS, HOURS, PAPER_TABLES, Findings
 from lpgnn.paper.information import WHY, few_bits, why_blank
 from lpgnn.paper.notes import fill
 from lpgnn.paper.planted import planted_sentences
@@ -136,6 +136,9 @@ def _conditioned(numbers: Numbers) -> str:
     lines = [f"## {BEYOND}", "", " ".join(findings.sentences()), ""]
     if findings.any_computed:
         lines += [
+            CONTESTS,
+            "",
+            findings.contests().to_markdown(),
             "Mechanisms table, MB (ε_y=∞):",
             "",
             findings.multi_bit().to_markdown(),
