@@ -202,4 +202,5 @@ def test_noise_that_was_drawn_in_floating_point_is_counted(tmp_path: Path) -> No
     RowStore(tmp_path).append(
         "cora", [row | {"engine": "1"} for row in RowStore(tmp_path).read("cora")]
     )
-    assert tables_of(Source(tmp_path, "paper").results("mechanisms"))["mechanisms"].old_noise() == []
+    again = tables_of(Source(tmp_path, "paper").results("mechanisms"))["mechanisms"]
+    assert again.old_noise() == []
