@@ -38,6 +38,7 @@ nb_execution_timeout = 300
 nb_execution_in_temp = True
 nb_merge_streams = True
 nb_output_stderr = "remove"  # progress bars
+nb_render_markdown_format = "myst"  # a table that a cell shows is a table; CommonMark has none
 
 html_theme = "furo"
 html_title = "lpgnn"

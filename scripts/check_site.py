@@ -2,7 +2,8 @@
 
 ``python scripts/check_site.py docs/build/html`` follows every link between the pages, down to the
 heading that it names, and looks for what a browser fetches by itself from elsewhere: scripts, style
-sheets, images and fonts.  Links that lead out are left alone: to try them takes a network.
+sheets, images and fonts.  A paragraph that begins with "|" is a table that was not recognised as
+one.  Links that lead out are left alone: to try them takes a network.
 """
 
 import re
@@ -32,11 +33,14 @@ class Page(HTMLParser):
     fetched: list[str] = field(default_factory=list)
     links: list[str] = field(default_factory=list)
     places: set[str] = field(default_factory=set)
+    raw_tables: list[str] = field(default_factory=list)
+    begins_paragraph: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.begins_paragraph = tag == "p"
         given = {name: value or "" for name, value in attrs}
         self.places |= {given[name] for name in ("id", "name") if name in given}
         if tag in _FETCHED and _FETCHED[tag] in given:
@@ -47,9 +51,14 @@ class Page(HTMLParser):
             self.links.append(given["href"])
         self.fetched += [part.split()[0] for part in given.get("srcset", "").split(",") if part]
 
+    def handle_data(self, data: str) -> None:
+        if self.begins_paragraph and data.lstrip().startswith("|"):
+            self.raw_tables.append(data.strip().splitlines()[0])
+        self.begins_paragraph = self.begins_paragraph and not data.strip()
+
 
 def complaints(folder: Path) -> Iterator[str]:
-    """One line for each address that is fetched from outside, and for each broken link."""
+    """One line for each address fetched from outside, raw table and broken link."""
     pages: dict[Path, Page] = {}
     for path in sorted(folder.rglob("*.html")):
         text = path.read_text(encoding="utf-8")
@@ -57,6 +66,7 @@ def complaints(folder: Path) -> Iterator[str]:
         page.feed(text)
         outside = [one for one in page.fetched if _leads_out(one)]
         yield from (f"{path}: fetches {one}" for one in [*outside, *_IN_STYLE.findall(text)])
+        yield from (f"{path}: a table as raw text: {line}" for line in page.raw_tables)
     for path in (path for kind in ("css", "svg") for path in sorted(folder.rglob(f"*.{kind}"))):
         fetched = _IN_STYLE.findall(path.read_text(encoding="utf-8"))
         yield from (f"{path}: fetches {one}" for one in fetched)
@@ -87,7 +97,7 @@ def main() -> int:
     for line in found:
         print(line)
     pages = len(list(folder.rglob("*.html")))
-    print(f"{pages} pages: {len(found)} broken links or addresses fetched from outside")
+    print(f"{pages} pages: {len(found)} broken links, raw tables or addresses fetched from outside")
     return 1 if found or not pages else 0
 
 

@@ -27,7 +27,7 @@ from lpgnn.privacy import MultiBit
 from lpgnn.privacy.collection import Collection
 from lpgnn.privacy.public_graph import PublicGraph
 from lpgnn.randomness import derive_generator
-from lpgnn.report.drawing import STYLES, new_figure, our_style, save
+from lpgnn.report.drawing import GREY, STYLES, new_figure, our_style, save
 from lpgnn.rows import RowStore
 
 X_EPS, Y_EPS, CLASSES, FEATURES = 2.0, 3.0, 4, 60
@@ -164,9 +164,15 @@ def draw(graph: Graph, reports: Path, predictions: list[int], figures: Path, nam
         colours = [style[0] for style in STYLES[:3]]
         bars = left.bar(list(shares), [100 * v for v in shares.values()], color=colours)
         left.bar_label(bars, fmt="%.1f", padding=2)
-        left.axhline(100 * float(truth.bincount().max()) / truth.numel(), color="#555555", ls=":")
-        left.set_ylabel("right (%)")
-        left.set_ylim(0, 105)
+        left.axhline(
+            100 * float(truth.bincount().max()) / truth.numel(),
+            color=GREY,
+            ls=":",
+            label="largest class",
+        )
+        left.legend(loc="upper right", fontsize=8)
+        left.set_ylabel("correct (%)")
+        left.set_ylim(0, 118)
         left.set_title(f"ε = {X_EPS:g} for features, {Y_EPS:g} for the label", loc="left")
         left.tick_params(axis="x", labelsize=8)
         counts = [[0] * CLASSES for _ in range(CLASSES)]

@@ -12,8 +12,8 @@ PACKAGE = Path(lpgnn.__file__).parent
 
 # The line of stations; a module imports only from stations before its own.
 FOUNDATIONS = (
-    *("errors", "files", "processes", "children", "archive", "components", "randomness"),
-    *("kernels", "client"),
+    *("errors", "counting", "files", "processes", "children", "archive", "components"),
+    *("randomness", "kernels", "client"),
 )
 STATIONS = (
     *("data", "privacy", "propagation", "models", "learners", "ablations", "rows", "loggers"),

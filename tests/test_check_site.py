@@ -18,6 +18,7 @@ def test_a_site_that_holds_together(tmp_path: Path) -> None:
     index = """<link rel="stylesheet" href="style.css?v=1"><h1 id="top">x</h1><a href="#top">x</a>
         <a href="other.html#%C3%BC">x</a><a href="https://example.org/nowhere">out</a>
         <img src="data:image/png;base64,AAAA">"""
+    index += "<p>A <code>a</code>| b</p>"
     assert about(tmp_path, index=index, other='<p id="ü"></p><a href="./">x</a>') == []
 
 
@@ -32,6 +33,7 @@ def test_a_site_that_holds_together(tmp_path: Path) -> None:
         ('<link rel="stylesheet" href="//cdn.example/x.css">', "fetches //cdn.example/x.css"),
         ("<style>@import 'https://fonts.example/f';</style>", "fetches https://fonts.example/f"),
         ('<img srcset="https://cdn.example/x.png 2x">', "fetches https://cdn.example/x.png"),
+        ("<p>\n| a | b |\n|---|---|</p>", "a table as raw text: | a | b |"),
     ],
 )
 def test_what_is_broken_or_fetched_is_named(text: str, complaint: str, tmp_path: Path) -> None:

@@ -60,6 +60,13 @@ def test_what_yaml_and_docstrings_say_is_there(pages: dict[str, str]) -> None:
     )
 
 
+def test_every_setting_says_what_it_means(pages: dict[str, str]) -> None:
+    cells = [line.split(" | ") for line in pages["settings.md"].splitlines()]
+    keys = [line for line in cells if line[0].startswith("| `") and "." not in line[0]]
+    assert len(keys) > 20
+    assert [key for key, *_, meaning in keys if meaning.strip(" |") == ""] == []
+
+
 def test_every_setting_has_its_default(pages: dict[str, str]) -> None:
     text = pages["settings.md"]
     for field in dataclasses.fields(Settings):

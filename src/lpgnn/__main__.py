@@ -30,7 +30,7 @@ VERBS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not {"", os.getcwd()} & set(sys.path):
-        sys.path.insert(0, os.getcwd())  # as python -m: components of one's own lie there
+        sys.path.insert(0, os.getcwd())  # as python -m: custom components lie there
     if not words or words[0] in ("-h", "--help"):
         print("usage: lpgnn VERB ...\n\nverbs (lpgnn VERB --help says more):")
         for verb, (_, purpose) in VERBS.items():

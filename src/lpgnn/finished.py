@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lpgnn.config import SELECTIONS, Settings
+from lpgnn.counting import counted
 from lpgnn.files import make_folder, write_atomically
 from lpgnn.hyperparameters import TUNED_FILE, conf_dir
 from lpgnn.rows import (
@@ -213,13 +214,12 @@ def print_summaries(wanted: Sequence[tuple[Known, Settings]], store: RowStore) -
         elif rows:
             others = [rule for rule in SELECTIONS if rule != asked.selection]
             beside = "; ".join(
-                f"{rule} rule {summary_of(rows, rule, asked.metric)}" for rule in others
+                f"{rule} rule {summary_of(rows, rule, asked.metric).short}" for rule in others
             )
-            count = f"; {len(rows)} repeats" if len(rows) > 1 else ""
             print(
                 f"{known.label}: test {asked.metric} "
-                f"{summary_of(rows, asked.selection, asked.metric)} "
-                f"({asked.selection} rule; {beside}{count})"
+                f"{summary_of(rows, asked.selection, asked.metric).short} "
+                f"({asked.selection} rule; {beside}; {counted(len(rows), 'repeat')})"
             )
         if len(engines := engines_of(rows)) > 1:
             mixed = describe_engines(engines)

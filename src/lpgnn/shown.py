@@ -57,6 +57,8 @@ class FigureSpec:
     x: str | list[str] = ""
     series: str | list[str] | None = None
     panels: str | list[str] | None = None  # one key, or one for the rows and one for the columns
+    title: str = ""  # of a strip, beside its panels
+    legend: str = ""  # what the series are, above their names
     caption: str = ""
     metric: str = "acc"
     scale: str = "even"  # even = values side by side | log

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from lpgnn.counting import counted
 from lpgnn.errors import InputError, exit_code
 from lpgnn.rows import RowStore, Status, records
 
@@ -65,7 +66,7 @@ def lines(found: Sequence[Status]) -> list[str]:
 
 
 def _line(one: Status) -> str:
-    counts = f"{one.runs} runs: {one.done} done, {one.running} running, "
+    counts = f"{counted(one.runs, 'run')}: {one.done} done, {one.running} running, "
     counts += f"{one.failed} failed, {one.left} left"
     if not one.alive:
         return f"{one.name}  {counts}; stopped: rerun it to resume"

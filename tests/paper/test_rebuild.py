@@ -6,11 +6,12 @@ from urllib.parse import unquote
 
 import pytest
 
+from lpgnn.config import Settings
 from lpgnn.paper.documents import DOCUMENTS, marks
 from lpgnn.report.__main__ import main
 from lpgnn.report.information import renew_information
 from lpgnn.report.page import data_uri
-from lpgnn.rows import summarise
+from lpgnn.rows import RowStore, summarise
 from paper.conftest import Paper
 from report.rows import add_rows
 from report.test_information import AT_ONE, CORA
@@ -71,7 +72,8 @@ def test_a_second_run_changes_no_byte(results: Path, capsys: pytest.CaptureFixtu
 
 @pytest.fixture(scope="module")
 def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of one number, beside what earlier rows left and a README without both marks."""
+    """The report of one number of the paper, beside runs and a search on graphs of the user's own,
+    what earlier rows left, and a README without both marks."""
     top = tmp_path_factory.mktemp("sparse")
     folder = top / "results"
     (folder / "tables").mkdir(parents=True)
@@ -79,6 +81,10 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (top / "README.md").write_text(f"mine, with {marks('headline')[0]} only\n")
     ohd = Paper(folder).cell("features", "ohd", "lastfm")
     add_rows(folder, ohd.point.settings, [66.0] * 10)
+    add_rows(folder, Settings(dataset="sbm"), [61.0])
+    search = {"id": "a", "repeat": 0, "dataset": "my_graph", "seed": 0, "split": "random"}
+    search |= {"status": "ok", "paper/test/acc": 60.0}
+    RowStore(folder / "tuning").append("my_graph", [search])
     assert main([f"results_dir={folder}"]) == 0
     return folder
 
@@ -86,6 +92,12 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_no_row_supports_any_more_is_removed(sparse: Path) -> None:
     assert not (sparse / "tables" / "learners.md").exists()
     assert (sparse / "tables" / "features.md").is_file()
+
+
+def test_own_runs_and_searches_are_beside_the_paper(sparse: Path) -> None:
+    assert "| sbm | 61.0 (1 repeat) | 1 |" in (sparse / "tables" / "runs.md").read_text()
+    assert "my_graph" not in (sparse / "NOTES.md").read_text()
+    assert (sparse / "report.html").is_file()
 
 
 class Page(HTMLParser):
@@ -117,8 +129,12 @@ def test_the_page_needs_nothing_but_itself(results: Path) -> None:
     assert page.open == []
     images = [a for a in page.addresses if a.startswith("data:image/svg+xml,")]
     links = [a for a in page.addresses if a not in images]
-    assert links
-    assert all(link.startswith("#") and link[1:] in page.ids for link in links)
+    inside = [link for link in links if link.startswith("#")]
+    assert inside
+    assert all(link[1:] in page.ids for link in inside)
+    rows = set(links) - set(inside)  # the files beside the page that numbers were made from
+    assert rows
+    assert all((results / link).is_file() for link in rows)
     assert len(page.ids) == len(set(page.ids))
     drawn = (results / "figures" / "budgets.svg").read_text(encoding="utf-8")
     assert unquote(images[0].partition(",")[2]) == drawn.replace('"', "'")
@@ -164,14 +180,14 @@ def test_documents_show_what_is_finished(results: Path) -> None:
     tables = document(results, "docs/science/results.md")
     assert "1 of the 124 cells" in tables
     # Of LastFM's Ohd all repeats are done; Cora's three of ten are not shown as ours.
-    assert "66.0 ± 0.0 \\| 66.4 ± 1.6" in tables
-    assert "| Cora | 1B | – \\| 45.8 ± 3.3 |" in tables
+    assert "66.0\u00a0±\u00a00.0<br>66.4\u00a0±\u00a01.6" in tables
+    assert "| Cora | 1B | –<br>45.8\u00a0±\u00a03.3 |" in tables
     headline = document(results, "README.md")
     assert "1 of the 124 cells" in headline
-    assert "| private | Cora | 69.3 ± 1.2 | – | – | – |" in headline
+    assert "| private | Cora | 69.3\u00a0±\u00a01.2 | – | – | – |" in headline
     beyond = document(results, "docs/science/private_features.md")
     assert re.search(r"of \d{3} numbers beyond the paper are computed\.", beyond)
-    assert "| Cora | MB, as the paper prints it | 68.0 ± 2.9 |" in beyond
+    assert "| Cora | MB, as the paper prints it | 68.0\u00a0±\u00a02.9 |" in beyond
     assert "(../../results/figures/value_of_features.png)" in beyond
 
 

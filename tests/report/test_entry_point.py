@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,24 @@ def test_a_report_takes_the_overrides_of_its_run(tmp_path: Path) -> None:
 def test_ranges() -> None:
     assert ranges([0, 1, 2, 3, 5, 6, 9]) == "0–3, 5–6, 9"
     assert ranges([]) == ""
+
+
+def test_a_folder_without_experiments_lists_its_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is the same in all runs is told once; rows of searches on the graph do not disturb."""
+    first = Settings(dataset="sbm", x_eps=1.0, y_eps=1.0)
+    identity = add_rows(tmp_path, first, [60.0, 62.0])
+    add_rows(tmp_path, replace(first, x_eps=0.1), [50.0])
+    assert main([f"results_dir={tmp_path}", "selection=paper"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("2 runs of no experiment (selection=paper):\n\n| Dataset | ε_x |")
+    assert f"61.0 ± 1.0 | 2 | {identity} |" in out
+    assert "| sbm | 0.1 |" in out
+    assert "50.0 (1 repeat) | 1 |" in out
+    assert "All of these: feature=raw, mechanism=mb, label_mechanism=rr, y_eps=1," in out
+    lines = (tmp_path / "tables" / "runs.csv").read_text().splitlines()
+    assert lines[0].startswith("dataset,x_eps,")
+    assert any(line.endswith(f",61.0000,1.0000,2,{identity}") for line in lines)
+    assert not (tmp_path / "report.html").exists()
+    assert not (tmp_path / "NOTES.md").exists()

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +7,7 @@ import pytest
 
 from lpgnn.config import Settings
 from lpgnn.report import Source, draw_figure
-from lpgnn.report.drawing import add_legend
+from lpgnn.report.drawing import BLANK_STYLES, LABELS_ONLY_STYLES, STYLES, add_legend
 from lpgnn.report.tables import Printed
 from report.rows import add_rows, write_experiment
 
@@ -50,9 +51,9 @@ class Drawn:
             self.titles.append(text)
             return title(axes, text, **options)
 
-        def on_legend(part: Any, handles: list[Any]) -> None:
-            self.legend += [handle.get_label() for handle in handles]
-            add_legend(part, handles)
+        def on_legend(part: Any, handles: list[Any], title: str) -> None:
+            self.legend += [title] * bool(title) + [handle.get_label() for handle in handles]
+            add_legend(part, handles, title)
 
         monkeypatch.setattr("lpgnn.report.figures.add_legend", on_legend)
         monkeypatch.setattr(Axes, "errorbar", on_errorbar)
@@ -104,7 +105,7 @@ def test_points_levels_and_printed_values(tmp_path: Path, drawn: Drawn) -> None:
     assert drawn.titles == ["Cora"]
     # Blank reports have no rows, and nothing in the legend.
     budgets = [r"$\epsilon_y=1$", r"$\epsilon_y=2$"]
-    assert drawn.legend == [*budgets, "Labels only", "ours", "as printed"]
+    assert drawn.legend == [*budgets, "Labels only", "ours", "as printed", "fewer repeats"]
 
 
 def test_on_a_log_axis_infinity_is_a_level(tmp_path: Path, drawn: Drawn) -> None:
@@ -153,6 +154,46 @@ def test_strips_share_options_and_have_their_own(tmp_path: Path, drawn: Drawn) -
     draw(tmp_path, {"panels": "dataset", "lines": True, "strips": strips})
     assert [y for _, y, _ in drawn.points] == [[61.0], [61.0, 71.0]]
     assert drawn.titles == ["Cora", "Cora"]
+
+
+def test_the_same_legend_is_not_repeated(tmp_path: Path, drawn: Drawn) -> None:
+    add_rows(tmp_path, run(x_eps=0.1, y_eps=1.0), [60.0] * 10)
+    add_rows(tmp_path, run(x_eps=0.1, y_eps=2.0), [70.0] * 9)
+    strips = [{"title": f"at {y}", "where": {"y_eps": y}} for y in (1, 2)]
+    options = {"panels": "dataset", "x": "x_eps", "series": "backbone", "strips": strips}
+    svg = draw(tmp_path, {**options, "legend": "network", "names": {"gcn": "GCN"}})
+    assert svg is not None
+    assert all(f"<!-- at {y} -->".encode() in svg for y in (1, 2))
+    # Nothing of GraphSAGE is computed; the second strip's points have fewer repeats.
+    assert drawn.legend == ["network", "GCN", "fewer repeats"]
+
+
+def test_a_panel_without_a_number_stays_empty(tmp_path: Path, drawn: Drawn) -> None:
+    """Of four panels, three: the titles stand above the first of each column."""
+    for dataset, backbone in (("cora", "gcn"), ("cora", "sage"), ("pubmed", "sage")):
+        settings = run(dataset=dataset, backbone=backbone, x_eps=0.1, y_eps=1.0)
+        add_rows(tmp_path, settings, [60.0] * 10)
+    draw(tmp_path, BY_BACKBONE)
+    assert drawn.titles == ["Cora", "Pubmed"]
+    assert len(drawn.points) == 3
+    assert drawn.legend == [r"$\epsilon_y=1$"]
+
+
+def test_controls_look_the_same_whatever_they_are_called(tmp_path: Path, drawn: Drawn) -> None:
+    grid = """
+grid:
+  - {label: mine, dataset: cora, x_eps: "0.1,1", y_eps: 1}
+  - {label: nothing, dataset: cora, feature: blank, x_eps: "0.1,1", y_eps: 1}
+  - {label: no network, dataset: cora, learner: label_propagation, y_eps: 1}
+"""
+    first = Settings(dataset="cora", x_eps=0.1, y_eps=1.0)
+    add_rows(tmp_path, first, [60.0] * 10)
+    add_rows(tmp_path, replace(first, feature="blank"), [61.0] * 10)
+    add_rows(tmp_path, Settings(dataset="cora", learner="label_propagation", y_eps=1.0), [50.0])
+    draw(tmp_path, {"x": "x_eps", "series": "label", "scale": "log"}, grid=grid)
+    colours = [colour for *_, colour in drawn.points]
+    assert colours == [STYLES[0][0], BLANK_STYLES[0][0]]
+    assert drawn.levels == [(50.0, LABELS_ONLY_STYLES[0][0])]
 
 
 def test_drawing_twice_gives_the_same_bytes_without_date_or_version(tmp_path: Path) -> None:

@@ -86,14 +86,15 @@ def test_csv_has_the_numbers(folder: Path) -> None:
 def test_markdown(folder: Path) -> None:
     lines = (folder / "tables" / "mine.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "| Dataset | Mechanism | ε_x=0.1 | ε_x=1 |"
-    assert lines[2:8] == [
+    # Nothing of Pubmed is computed: its rows are left out.
+    assert lines[2:7] == [
         f"| Cora | Multi-bit | **{summarise(MB)}, 3 of 10 repeats** (70.0) | – |",
         f"|  | lp | {summarise(LP)}, 3 of 10 repeats | – |",
         "|  | Nothing sent | 90.0, 1 of 10 repeats | 90.0, 1 of 10 repeats |",
         "|  | Their method | 71.0 ± 2.0 |  |",
-        "| Pubmed | Multi-bit | – | – |",
-        "|  | lp | – | – |",
+        "",
     ]
+    assert "Rows and columns of which nothing is computed are left out." in lines
 
 
 def test_latex(folder: Path) -> None:
@@ -103,7 +104,7 @@ def test_latex(folder: Path) -> None:
     found = summarise(MB)
     number = rf"\textbf{{{found.mean:.1f} $\pm$ {found.ci:.1f}, 3 of 10 repeats}}"
     assert rf"Cora & Multi-bit & {number} & -- \\" in tex
-    assert tex.count(r"\midrule") == 2
+    assert tex.count(r"\midrule") == 1
 
 
 def test_another_metric(folder: Path) -> None:
@@ -125,6 +126,10 @@ def test_figure_and_page(folder: Path) -> None:
     assert "<h1>My comparison</h1>" in page
     assert str(summarise(MB)) in page
     assert "5 of 5 have no rows" in page
+    # A number's entry leads to the files with its rows.
+    shards = [path.name for path in (folder / "local" / "shards").glob("cora.*.csv")]
+    links = [f'<a href="../local/shards/{name}">local/shards/{name}</a>' for name in shards]
+    assert sum(page.count(link) for link in links) == 3
 
 
 def report(folder: Path, text: str) -> int:
@@ -201,7 +206,7 @@ def test_where_chooses_points_and_differences_are_paired(tmp_path: Path) -> None
     lines = (tmp_path / "tables" / "pairs.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "| ε_x | mb | lp | mb - lp |"
     assert lines[2].endswith("| **+0.5 [+0.5, +0.5]** |")
-    assert lines[3] == "| 1 | – | – | – |"
+    assert lines[3] == ""  # at ε_x=1 nothing is computed
     with (tmp_path / "tables" / "pairs.csv").open(newline="") as file:
         found = {(r["row"], r["column"]): r for r in csv.DictReader(file)}
     difference = found["0.1", "mb - lp"]

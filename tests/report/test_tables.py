@@ -69,11 +69,10 @@ def test_labels_stand_on_the_compared_axis(tmp_path: Path) -> None:
         *("Cora", "0.5", "30.0 ± 0.0", "**40.0 ± 0.0**"),
         *("70.0 ± 0.0, 2 of 10 repeats", "35.0 ± 0.0"),
     ]
-    assert [one.text for one in wide.blocks[1][1]] == ["", "1", "–", "–", "–", "–"]
+    # Only one place of the grid has numbers; what has none at all is left out.
+    assert len(wide.blocks) == len(wide.blocks[0]) == 1
     beside = found["beside"].grid()
-    assert beside.headings == [
-        *("Learner", "Cora (ε_y=0.5)", "Cora (ε_y=1)", "Pubmed (ε_y=0.5)", "Pubmed (ε_y=1)")
-    ]
+    assert beside.headings == ["Learner", "Cora (ε_y=0.5)"]
     # Controls are apart where there are no blocks; keys after the first follow in brackets.
     labels = [[row[0].text for row in block] for block in beside.blocks]
     assert labels == [["cross_entropy", "forward", "Lazy (lazy)"], ["Blank"]]
@@ -198,9 +197,10 @@ def test_noise_that_was_drawn_in_floating_point_is_counted(tmp_path: Path) -> No
         settings = Settings(dataset="cora", mechanism=mechanism, x_eps=2.0, y_eps=math.inf)
         add_rows(tmp_path, settings, [70.0, 71.0, 72.0], engine=engine)
     source = Source(tmp_path, "paper")
-    (note,) = tables_of(source.results("mechanisms"))["mechanisms"].notes()
+    note = tables_of(source.results("mechanisms"))["mechanisms"].notes()[-1]
     assert "floating point, before rows named their engine: 3 of 6 on cora. That of all" in note
     RowStore(tmp_path).append(
         "cora", [row | {"engine": "1"} for row in RowStore(tmp_path).read("cora")]
     )
-    assert tables_of(Source(tmp_path, "paper").results("mechanisms"))["mechanisms"].notes() == []
+    again = tables_of(Source(tmp_path, "paper").results("mechanisms"))["mechanisms"]
+    assert again.old_noise() == []

@@ -22,7 +22,7 @@ from lpgnn.paper.comparison import (
 )
 from lpgnn.paper.curves import CONVEXITY, write_convexity, write_curves
 from lpgnn.paper.documents import write_documents
-from lpgnn.paper.findings import BEYOND, HOURS, PAPER_EXPERIMENTS, PAPER_TABLES, Findings
+from lpgnn.paper.findings import BEYOND, CONTESTS, HOURS, PAPER_EXPERIMENTS, PAPER_TABLES, Findings
 from lpgnn.paper.information import WHY, why_blank
 from lpgnn.paper.notes import write_notes
 from lpgnn.paper.splits import (
@@ -96,6 +96,7 @@ def paper_page(built: Sequence[Built], claims: Claims, drawn: Mapping[str, bytes
         convexity=drawn[CONVEXITY],
         beyond=BEYOND,
         sentences=findings.sentences(),
+        contests=(CONTESTS, findings.contests()) if findings.any_computed else None,
         multi_bit=findings.multi_bit() if findings.any_computed else None,
         pays=findings.pays() if findings.any_computed else None,
         why=(WHY, why_blank(information)),

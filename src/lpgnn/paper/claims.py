@@ -560,6 +560,21 @@ class Claims:
         """A text with a dagger if one of the numbers behind it is of hardly trained networks."""
         return f"{text} {DAGGER}" if any(map(self.is_early, numbers)) else text
 
+    def features_against_blank(self) -> Grid:
+        """MB minus blank in three families: intervals above and below 0, and Holm's counts."""
+        last = self.value_budgets[-1]
+        families = {
+            "the paper's mechanisms table": self.multi_bit_minus_blank("mechanisms"),
+            "all distinct pairs of the paper's tables": self.protocol_pairs(),
+            f"conditioned reports, up to ε_x={last}": self.value_of_features(),
+        }
+        rows = [
+            [name, str(one.above), str(one.below), "{} and {}".format(*one.kept)]
+            for name, one in families.items()
+        ]
+        headings = ["Over", "Interval above 0", "Interval below 0", "Above and below after Holm"]
+        return Grid.of_text(headings, rows)
+
     def value_of_features(self, *graphs: str) -> Family:
         """Conditioned reports minus blank ones, over all budgets of both kinds."""
         table = self.findings.tables["value_of_features"]

@@ -4,13 +4,14 @@ A section stands between two marks in a document that is otherwise written by ha
 """
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lpgnn.paper.claims import Claims
 from lpgnn.paper.comparison import counts_text
-from lpgnn.paper.findings import BEYOND, HOURS, PAPER_TABLES, Findings
+from lpgnn.paper.findings import BEYOND, CONTESTS, HOURS, PAPER_TABLES, Findings
 from lpgnn.paper.information import WHY, few_bits, why_blank
 from lpgnn.paper.notes import fill
 from lpgnn.paper.planted import planted_sentences
@@ -24,7 +25,7 @@ from lpgnn.paper.splits import (
     splits_sentences,
 )
 from lpgnn.report.grid import Shown
-from lpgnn.report.information import FIGURE, Information
+from lpgnn.report.information import CAPTION, FIGURE, Information
 from lpgnn.report.tables import Number
 from lpgnn.rows import write_atomically
 
@@ -69,7 +70,12 @@ def renew(text: str, section: str, content: str) -> str:
     begin, end = marks(section)
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
-    return f"{before}{begin}\n\n{content}\n{end}{after}" if found and closed else text
+    return f"{before}{begin}\n\n{_typeset(content)}\n{end}{after}" if found and closed else text
+
+
+def _typeset(content: str) -> str:
+    """Markdown for a page: no line breaks inside a number, and indices set low."""
+    return re.sub(r"([εK])_([xy])", r"\1<sub>\2</sub>", content.replace(" ± ", "\u00a0±\u00a0"))
 
 
 def _headline(numbers: Numbers) -> str:
@@ -97,7 +103,7 @@ def _tables(numbers: Numbers) -> str:
     ]
     for name in PAPER_TABLES:
         table = numbers.findings.tables[name]
-        lines += [f"## {table.spec.caption}", "", "Ours \\| the paper's:", ""]
+        lines += [f"## {table.spec.caption}", "", "Above ours, below the paper's:", ""]
         lines.append(table.grid(_beside).to_markdown())
         lines += [f"{note}\n" for note in table.notes()]
     return "\n".join(lines)
@@ -107,7 +113,7 @@ def _beside(number: Number) -> Shown:
     if number.printed is None or number.cell is None:
         return Shown(number.summary_text)
     ours = number.summary if number.cell.is_finished else None
-    return Shown(f"{ours or '–'} | {number.printed}")
+    return Shown(f"{ours or '–'}<br>{number.printed}")
 
 
 def _hours(numbers: Numbers) -> str:
@@ -130,6 +136,9 @@ def _conditioned(numbers: Numbers) -> str:
     lines = [f"## {BEYOND}", "", " ".join(findings.sentences()), ""]
     if findings.any_computed:
         lines += [
+            CONTESTS,
+            "",
+            findings.contests().to_markdown(),
             "Mechanisms table, MB (ε_y=∞):",
             "",
             findings.multi_bit().to_markdown(),
@@ -148,14 +157,12 @@ def _why(numbers: Numbers) -> Iterator[str]:
     """How few bits depend on the features, if it was measured."""
     if sentences := why_blank(numbers.information):
         figure = _figure(WHY, f"{numbers.results}/figures/{FIGURE}")
-        yield "\n".join([f"## {WHY}", "", " ".join(sentences), "", figure])
+        yield "\n".join([f"## {WHY}", "", " ".join(sentences), "", figure, f"{CAPTION}\n"])
 
 
 def _why_in_short(numbers: Numbers) -> str:
-    """One paragraph and the figure, where it was measured."""
-    if not (sentence := few_bits(numbers.information)):
-        return ""
-    return "\n".join([sentence, "", _figure(WHY, f"{numbers.results}/figures/{FIGURE}")])
+    """One paragraph, where it was measured."""
+    return f"{sentence}\n" if (sentence := few_bits(numbers.information)) else ""
 
 
 def _split(numbers: Numbers) -> Iterator[str]:

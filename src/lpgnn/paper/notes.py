@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
+from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TUNING_SEED, load_table
 from lpgnn.paper import wording
 from lpgnn.paper.best import best_accuracies, best_grid, best_note, best_sentences
@@ -76,8 +77,7 @@ def fill(template: str, claims: Claims) -> str:
 
 
 def _section(path: Path) -> str:
-    return path.read_text("utf-8").rstrip("
-") if path.is_file() else "Nothing is computed yet."
+    return path.read_text("utf-8").rstrip("\n") if path.is_file() else "Nothing is computed yet."
 
 
 class Rounding:
@@ -126,17 +126,21 @@ class Rounding:
 
 
 class TuningRows:
-    """The rows of the searches for hyper-parameters: which collections they learnt from."""
+    """The rows of the searches for hyper-parameters: which collections they learnt from.
+
+    Searches on a user's own graph are none of the paper's: what is no choice of ``dataset`` is left
+    out.
+    """
 
     def __init__(self, folder: Path) -> None:
         store = RowStore(folder)
-        self.by_graph = {name: store.read(name) for name in store.datasets()}
+        self.by_graph = {name: store.read(name) for name in store.datasets() if _is_choice(name)}
 
     def __bool__(self) -> bool:
         return bool(self.by_graph)
 
     def collections(self, *, reported: bool) -> list[str]:
-        """Graph, seed and split of each search; reported: on seeds that results have, too."""
+        """Graph, seed and split of each search; reported: on seeds that results also have."""
         found = []
         for graph, rows in self.by_graph.items():
             kinds = Counter((int(row["seed"]), row["split"]) for row in rows)
@@ -146,6 +150,14 @@ class TuningRows:
                 if (seed < TUNING_SEED) == reported
             ]
         return found
+
+
+def _is_choice(graph: str) -> bool:
+    try:
+        title(graph)
+    except InputError:
+        return False
+    return True
 
 
 class IndependentCheck:

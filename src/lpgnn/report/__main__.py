@@ -2,14 +2,17 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from lpgnn.composition import experiment_names, load_experiment
 from lpgnn.config import Settings
+from lpgnn.counting import counted
 from lpgnn.errors import InputError, exit_code
 from lpgnn.report.build import build, remove, write_page
 from lpgnn.report.evidence import Source
+from lpgnn.report.page import Built
+from lpgnn.report.runs import NAME, other_runs, remove_runs
 
 _SETTINGS = ("results_dir", "selection", "data_dir")
 
@@ -18,8 +21,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m lpgnn.report",
         description="Build tables and figures of experiments from the rows of a results folder.",
-        epilog="Settings: experiment=NAME (may be repeated; without it all that have rows, and the "
-        "paper's comparison and report.html), results_dir=results, selection=paper|released, "
+        epilog="Settings: experiment=NAME (may be repeated; without it all that have rows, the "
+        "paper's comparison and report.html if they are among them, and a list of the runs on "
+        "other graphs, tables/runs), results_dir=results, selection=paper|released, "
         "data_dir=data, and what else the run was given, such as dataset=cora or max_epochs=50.  "
         "Exit codes: 0 done, 2 bad input.",
     )
@@ -64,25 +68,52 @@ def _build_named(names: Sequence[str], source: Source) -> None:
             reason = obstacles[0] if obstacles else "run it first"
             raise InputError("experiment", name, f"no rows in {source.results_dir}: {reason}")
     for name in names:
-        built = build(name, source)
-        for table in built.tables:
-            print(f"table:  {source.results_dir}/tables/{table}.csv, .md, .tex")
-        for figure in built.figures:
-            print(f"figure: {source.results_dir}/figures/{figure}.png, .svg")
-        print(f"page:   {write_page(built, source)}")
+        _show(build(name, source), source)
+
+
+def _show(built: Built, source: Source) -> None:
+    """Say where an experiment's tables and figures are, and write its page."""
+    for table in built.tables:
+        print(f"table:  {source.results_dir}/tables/{table}.csv, .md, .tex")
+    for figure in built.figures:
+        print(f"figure: {source.results_dir}/figures/{figure}.png, .svg")
+    print(f"page:   {write_page(built, source)}")
 
 
 def _build_all(source: Source) -> None:
     from lpgnn.paper import write_paper
 
-    built = []
+    ours, built = set(experiment_names()), []
     for name in experiment_names(source.config_dirs):
         if source.results(name).has_rows:
             built.append(build(name, source))
         else:
             remove(source.results(name), source.results_dir)
-    print(write_paper(built, source))
-    print(f"page: {source.results_dir}/report.html")
+    _list_others(built, ours, source)
+    if any(one.name in ours for one in built):
+        print(write_paper(built, source))
+        print(f"page: {source.results_dir}/report.html")
+    else:
+        for one in built:
+            _show(one, source)
+
+
+def _list_others(built: Sequence[Built], ours: Collection[str], source: Source) -> None:
+    """Runs on the user's own graphs: those that no experiment with rows shows."""
+    cells = {one.name: one.results.cells for one in built}
+    others = other_runs(
+        source,
+        shown={cell.identity for found in cells.values() for cell in found},
+        datasets={cell.dataset for name in cells if name in ours for cell in cells[name]},
+    )
+    if others is None:
+        remove_runs(source.results_dir)
+        return
+    others.write(source.results_dir / "tables")
+    print(f"{counted(len(others.runs), 'run')} of no experiment (selection={source.selection}):\n")
+    print(f"{others.grid().to_markdown()}\n{others.note()}")
+    print(f"table:  {source.results_dir}/tables/{NAME}.csv, .md, .tex")
+    print("A table, figure and page of your own choice: an experiment, experiment=NAME")
 
 
 def parse(words: Sequence[str]) -> tuple[list[str], Settings, tuple[str, ...]]:

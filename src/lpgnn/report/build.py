@@ -50,7 +50,7 @@ def build(name: str, source: Source) -> Built:
 def write_page(built: Built, source: Source) -> Path:
     """Write ``pages/<experiment>.html``."""
     path = source.results_dir / "pages" / f"{built.name}.html"
-    write_atomically(path, render("report/page.html.j2", [built], source.selection))
+    write_atomically(path, render("report/page.html.j2", [built], source.selection, results="../"))
     return path
 
 

@@ -20,7 +20,15 @@ STYLES: tuple[Style, ...] = (
     *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D")),
     *(("#E69F00", "v"), ("#56B4E9", "P"), ("#7A5195", "*")),
 )
-CONTROL_STYLES: tuple[Style, ...] = (("#222222", "x"), ("#222222", "+"), ("#222222", "1"))
+# The two controls look the same in every picture; the last styles are for others.
+LABELS_ONLY_STYLES: tuple[Style, ...] = (("#222222", "x"), ("#222222", "2"))
+BLANK_STYLES: tuple[Style, ...] = (("#8A8A8A", "+"), ("#8A8A8A", "1"))
+CONTROL_STYLES: tuple[Style, ...] = (("#222222", "3"), ("#222222", "4"))
+_LINES = {
+    **dict.fromkeys(LABELS_ONLY_STYLES, ":"),
+    **dict.fromkeys(BLANK_STYLES, "-."),
+    **dict.fromkeys(CONTROL_STYLES, "--"),
+}
 GREY = "#555555"
 
 _STYLE = {
@@ -42,6 +50,11 @@ _STYLE = {
 }
 
 
+def line_of(style: Style, *, is_level: bool = False) -> str:
+    """How the points of a series are joined; levels are not joined points, and never solid."""
+    return _LINES.get(style, "--" if is_level else "-")
+
+
 @contextmanager
 def our_style() -> Iterator[None]:
     import matplotlib
@@ -60,10 +73,12 @@ def new_figure(width: float, height: float) -> "Figure":
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def add_legend(part: "FigureBase", handles: Sequence["Line2D"]) -> None:
+def add_legend(part: "FigureBase", handles: Sequence["Line2D"], title: str = "") -> None:
     """One legend above all panels, in as many columns as fit: none of its entries is cut off."""
     for columns in range(min(len(handles), 8), 0, -1):
-        legend = part.legend(handles=handles, loc="outside upper center", ncols=columns)
+        legend = part.legend(
+            handles=handles, loc="outside upper center", ncols=columns, title=title or None
+        )
         if columns == 1 or legend.get_window_extent().width <= part.get_window_extent().width:
             return
         legend.remove()

@@ -32,6 +32,7 @@ class Cell:
     configuration: Configuration | None
     obstacle: str  # why the point cannot be resolved, empty if it can
     rows: list[Row] = field(repr=False)
+    files: tuple[str, ...] = ()  # that hold the rows, from the results folder
 
     @cached_property
     def identity(self) -> str:
@@ -58,6 +59,12 @@ class Cell:
     @property
     def trains(self) -> bool:
         return self.configuration is None or self.configuration.trains
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether the reports hold nothing."""
+        known = self.configuration
+        return known is not None and known.feature is not None and known.feature.name == "blank"
 
     @property
     def is_finished(self) -> bool:
@@ -179,4 +186,5 @@ def cell_of(point: Point, store: RowStore) -> Cell:
         return Cell(point, None, str(error), [])
     finished = store.finished(configuration.dataset.name, configuration.identity)
     wanted = sorted(repeat for repeat in finished if repeat < point.settings.repeats)
-    return Cell(point, configuration, "", [finished[repeat] for repeat in wanted])
+    files = store.files_of(configuration.dataset.name, configuration.identity)
+    return Cell(point, configuration, "", [finished[repeat] for repeat in wanted], files)

@@ -1,23 +1,27 @@
 """Figures from an experiment's YAML and rows, as PNG and SVG.
 
-Filled markers are ours with their interval, hollow ones printed values.  What knows no x is a
-level line with its interval as a band.  Drawing twice gives the same bytes.
+Filled markers are ours with their interval, hollow ones printed values, pale ones have fewer
+repeats than were asked for.  What knows no x is a level line with its interval as a band.  Series
+and panels without a number of ours are left out.  Drawing twice gives the same bytes.
 """
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lpgnn.report.drawing import (
+    BLANK_STYLES,
     CONTROL_STYLES,
     GREY,
+    LABELS_ONLY_STYLES,
     STYLES,
     Style,
     add_legend,
+    line_of,
     new_figure,
     our_style,
     save,
@@ -36,6 +40,13 @@ if TYPE_CHECKING:
 
 Group = tuple[str | None, bool]  # a series, and whether its points are controls
 
+_PALE = 0.4
+_LOOK = ("color", "marker", "linestyle", "markerfacecolor")
+_METRICS = {
+    **{"acc": "Accuracy (%)", "balanced_acc": "Balanced accuracy (%)"},
+    **{"macro_f1": "Macro-F1 (%)", "roc_auc": "ROC AUC (%)"},
+}
+
 
 @dataclass(frozen=True)
 class Strip:
@@ -46,6 +57,7 @@ class Strip:
     printed: Mapping[str, Printed]  # by identity
     placed: list[Placed]
     entries: dict[str, dict[str, Entry]]
+    styles: Mapping[Group, Style]
 
     def summary(self, one: Placed) -> Summary | None:
         return self.results.summary(one.cell, metric=self.spec.metric)
@@ -55,18 +67,23 @@ class Strip:
         is_printed = one.at["x"] is not None and not one.cell.point.control
         return bool(self.summary(one)) or (is_printed and one.cell.identity in self.printed)
 
+    def is_complete(self, one: Placed) -> bool:
+        found = self.summary(one)
+        return found is not None and found.count >= one.cell.point.settings.repeats
+
     @cached_property
     def groups(self) -> dict[Group, list[Placed]]:
         """The points of each series, and apart from them of controls."""
-        found: dict[Group, list[Placed]] = {}
-        for one in self.placed:
-            found.setdefault((one.at["series"], one.cell.point.control), []).append(one)
-        return found
+        return _grouped(self.placed)
 
     @cached_property
-    def styles(self) -> dict[Group, Style]:
-        left = {False: itertools.cycle(STYLES), True: itertools.cycle(CONTROL_STYLES)}
-        return {group: next(left[group[1]]) for group in self.groups}
+    def panels(self) -> set[tuple[str | None, str | None]]:
+        """Row and column of the panels with a point of ours."""
+        ours = (one for one in self.placed if one.at["x"] is not None and self.summary(one))
+        return {(one.at["panel_row"], one.at["panel"]) for one in ours}
+
+    def heading(self, key: str) -> str:
+        return self.spec.names.get(key, symbol(key))
 
     @cached_property
     def curves(self) -> list[Group]:
@@ -77,7 +94,32 @@ class Strip:
         """A series' own colour; a control takes that of the series whose key it shares."""
         is_control = group[1]
         hue = one.cell.keys.get((*self.spec.axes["series"], "")[0])
-        return self.styles.get((hue, False) if is_control else group, (GREY, ""))[0]
+        own = self.styles[group]
+        return (self.styles.get((hue, False), own) if is_control else own)[0]
+
+
+def _grouped(placed: Iterable[Placed]) -> dict[Group, list[Placed]]:
+    found: dict[Group, list[Placed]] = {}
+    for one in placed:
+        found.setdefault((one.at["series"], one.cell.point.control), []).append(one)
+    return found
+
+
+def _styles(groups: Mapping[Group, Sequence[Placed]]) -> dict[Group, Style]:
+    """A style for each series: the controls have theirs, whatever they are called."""
+    own, blank, labels, others = map(
+        itertools.cycle, (STYLES, BLANK_STYLES, LABELS_ONLY_STYLES, CONTROL_STYLES)
+    )
+    found = {}
+    for group, placed in groups.items():
+        cells = [one.cell for one in placed]
+        left = others if group[1] else own
+        if not any(cell.trains for cell in cells):
+            left = labels
+        elif all(cell.is_blank for cell in cells):
+            left = blank
+        found[group] = next(left)
+    return found
 
 
 def draw_figure(
@@ -99,10 +141,13 @@ def draw_figure(
     with our_style():
         figure = new_figure(columns * width, height)
         parts: Sequence[FigureBase] = [figure]
-        if len(strips) > 1:  # a colour means something else in each, so each has its own legend
+        if len(strips) > 1:
             parts = list(figure.subfigures(len(strips), 1, squeeze=False).flat)
         for strip, part, shape in zip(strips, parts, shapes, strict=True):
             _draw_strip(strip, part, shape)
+        legends = _shared_legend(strips) or [list(_legend(strip)) for strip in strips]
+        for strip, part, handles in zip(strips, parts, legends, strict=False):
+            add_legend(part, handles, mathtext(strip.spec.legend))
         return save(figure, folder, name)
 
 
@@ -119,14 +164,23 @@ def _strip(spec: FigureSpec, results: Results, printed: Mapping[str, Printed]) -
     curves = {one.at["series"] for one in placed if one.at["x"] is not None}
     levels = [o for o in placed if o.at["x"] is None and o.at["series"] not in curves]
     placed = [*unique((one for one in placed if one.at["x"] is not None), spec.setting), *levels]
-    strip = Strip(spec, results, printed, placed, entries)
-    for axis in ("panel_row", "panel"):
-        # A panel needs a point: what has level lines only is left out.
-        shown = {one.at[axis] for one in strip.placed if one.at["x"] and strip.summary(one)}
-        kept = {key: entry for key, entry in entries[axis].items() if key in shown}
-        placed = [one for one in strip.placed if one.at[axis] in shown]
-        strip = replace(strip, placed=placed, entries={**strip.entries, axis: kept})
-    return strip
+    groups = _grouped(placed)
+    strip = Strip(spec, results, printed, placed, entries, _styles(groups))
+    # A series needs a number of ours, and a panel a point: level lines alone make none.
+    computed = {group for group, found in groups.items() if any(map(strip.summary, found))}
+    placed = [
+        one
+        for one in placed
+        if (one.at["series"], one.cell.point.control) in computed
+        and (one.at["panel_row"], one.at["panel"]) in strip.panels
+    ]
+    shown = {
+        axis: {
+            key: entries[axis][key] for key in entries[axis] if key in {p[i] for p in strip.panels}
+        }
+        for i, axis in enumerate(("panel_row", "panel"))
+    }
+    return replace(strip, placed=placed, entries={**entries, **shown})
 
 
 def _on_log_axis(x: str) -> bool:
@@ -143,21 +197,26 @@ def _shape(strip: Strip, *, wraps: bool) -> tuple[int, int]:
 def _draw_strip(strip: Strip, part: "FigureBase", shape: tuple[int, int]) -> None:
     rows, columns = (strip.entries[axis].values() for axis in ("panel_row", "panel"))
     keys = list(itertools.product(rows, columns))
-    metric = {"acc": "Accuracy (%)"}.get(strip.spec.metric, symbol(strip.spec.metric))
+    metric = _METRICS.get(strip.spec.metric, symbol(strip.spec.metric))
     is_numeric = None not in map(as_number, strip.entries["x"])
+    # A panel has its column's name if none is above it, its row's if none is left of it.
+    drawn = [i for i, (row, column) in enumerate(keys) if (row.key, column.key) in strip.panels]
+    first_of_row = {index // shape[1]: index for index in reversed(drawn)}
+    ends = {index % shape[1]: index for index in drawn}
+    tops = {index % shape[1]: index for index in reversed(drawn)}
     for index, axes in enumerate(part.subplots(*shape, squeeze=False).flat):
-        if index >= len(keys):
+        if index not in drawn:
             axes.set_axis_off()
             continue
         row, column = keys[index]
         _draw_panel(strip, axes, row.key, column.key)
-        if len(rows) == 1 or index < shape[1]:
+        if len(rows) == 1 or index in tops.values():
             axes.set_title(mathtext(column.text), fontweight="bold")
-        if index % shape[1] == 0:
-            axes.set_ylabel(mathtext(f"{row.text}\n{metric}" if row.text else metric))
-        if is_numeric and (len(rows) == 1 or index + shape[1] >= len(keys)):
-            axes.set_xlabel(mathtext(symbol(strip.spec.axes["x"][0])))
-    add_legend(part, list(_legend(strip)))
+        if index in first_of_row.values():
+            above = filter(None, (strip.spec.title, row.text, metric))
+            axes.set_ylabel(mathtext("\n".join(above)))
+        if is_numeric and (len(rows) == 1 or index in ends.values()):
+            axes.set_xlabel(mathtext(strip.heading(strip.spec.axes["x"][0])))
 
 
 def _draw_panel(strip: Strip, axes: "Axes", row: str, column: str) -> None:
@@ -169,8 +228,14 @@ def _draw_panel(strip: Strip, axes: "Axes", row: str, column: str) -> None:
                 colour, ci = strip.level_colour(group, one), level.ci or 0
                 ends = (level.mean - ci, level.mean + ci)
                 axes.axhspan(*ends, color=colour, alpha=0.12, linewidth=0)
-                kind = ":" if group[1] else "--"
-                axes.axhline(level.mean, color=colour, linestyle=kind, linewidth=1.2, zorder=1)
+                axes.axhline(
+                    level.mean,
+                    color=colour,
+                    linestyle=line_of(strip.styles[group], is_level=True),
+                    linewidth=1.2,
+                    zorder=1,
+                    alpha=None if strip.is_complete(one) else _PALE,
+                )
     order = list(strip.entries["x"])
     if strip.spec.scale == "log":
         ticks = [float(x) for x in order]
@@ -214,27 +279,34 @@ def _draw_points(strip: Strip, axes: "Axes", group: Group, points: list[Placed])
         if x in by_x and not group[1] and by_x[x].cell.identity in strip.printed
     }
     aside = -0.2 if printed and not has_lines else 0.0
+    colour, marker = style = strip.styles[group]
+    if has_lines and ours:
+        means = [number.mean for number in ours.values()]
+        positions = [position(x, aside) for x in ours]
+        axes.plot(positions, means, color=colour, linestyle=line_of(style), linewidth=1.4)
+    whole = {x: number for x, number in ours.items() if strip.is_complete(by_x[x])}
     numbers: Mapping[str, Summary | Printed]
-    for numbers, offset, is_hollow in (
-        (ours, aside, False),
-        (printed, 0.45 if has_lines else 0.2, True),
+    for numbers, offset, is_hollow, alpha in (
+        (whole, aside, False, None),
+        ({x: number for x, number in ours.items() if x not in whole}, aside, False, _PALE),
+        (printed, 0.45 if has_lines else 0.2, True, None),
     ):
         if numbers:
             axes.errorbar(
                 [position(x, offset) for x in numbers],
                 [number.mean for number in numbers.values()],
                 yerr=[number.ci or 0.0 for number in numbers.values()],
-                color=strip.styles[group][0],
-                marker=strip.styles[group][1],
-                linewidth=1.4,
+                color=colour,
+                marker=marker,
                 elinewidth=1.1,
-                linestyle="-" if has_lines and not is_hollow else "none",
+                linestyle="none",
                 markerfacecolor="white" if is_hollow else None,
+                alpha=alpha,
             )
 
 
 def _legend(strip: Strip) -> Iterator["Line2D"]:
-    """The series, the levels, and what filled and hollow mean."""
+    """The series, the levels, and what filled, pale and hollow mean."""
     from matplotlib.lines import Line2D
 
     for group, found in strip.groups.items():
@@ -242,13 +314,13 @@ def _legend(strip: Strip) -> Iterator["Line2D"]:
         label = mathtext(text or ("controls" if group[1] else "ours"))
         if not any(strip.is_drawn(one) for one in found):
             continue
+        colour, marker = style = strip.styles[group]
         if group in strip.curves:
-            (colour, marker), kind = strip.styles[group], "-" if strip.spec.lines else "none"
+            kind = line_of(style) if strip.spec.lines else "none"
             yield Line2D([], [], color=colour, marker=marker, linestyle=kind, label=label)
         else:
-            colours = {strip.level_colour(group, one) for one in found}
-            colour = colours.pop() if len(colours) == 1 else GREY
-            yield Line2D([], [], color=colour, linestyle=":" if group[1] else "--", label=label)
+            line = line_of(style, is_level=True)
+            yield Line2D([], [], color=colour, linestyle=line, label=label)
     own = (one.cell for one in strip.placed if one.at["x"] and not one.cell.point.control)
     if any(cell.identity in strip.printed for cell in own):
         colour = GREY if strip.spec.series else STYLES[0][0]
@@ -257,3 +329,19 @@ def _legend(strip: Strip) -> Iterator["Line2D"]:
         hollow = Line2D([], [], color=colour, marker="o", linestyle="none", label="as printed")
         hollow.set_markerfacecolor("white")
         yield hollow
+    if any(strip.summary(one) and not strip.is_complete(one) for one in strip.placed):
+        pale = Line2D([], [], color=GREY, marker="o", linestyle="none", label="fewer repeats")
+        pale.set_alpha(_PALE)
+        yield pale
+
+
+def _shared_legend(strips: Sequence[Strip]) -> list[list["Line2D"]]:
+    """One legend for all strips, none if their series or what a name looks like differ."""
+    found: dict[object, Line2D] = {}
+    for handle in itertools.chain(*map(_legend, strips)):
+        known = found.setdefault(handle.get_label(), handle)
+        if any(getattr(known, f"get_{one}")() != getattr(handle, f"get_{one}")() for one in _LOOK):
+            return []
+    return (
+        [list(found.values())] if len({strip.spec.axes["series"] for strip in strips}) == 1 else []
+    )

@@ -9,6 +9,7 @@ from lpgnn.report.drawing import new_figure, our_style, save
 from lpgnn.report.notation import as_number, mathtext, symbol
 from lpgnn.report.placing import Entry
 from lpgnn.report.tables import Number, Table
+from lpgnn.shown import TABLE_AXES as AXES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,14 +30,21 @@ def draw_map(name: str, table: Table, folder: Path) -> bytes | None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    found = [number.difference for number in table.numbers.values() if number.difference]
+    there = {at: number for at, number in table.numbers.items() if number.difference}
+    found = [number.difference for number in there.values() if number.difference]
     if not found:
         return None
     across = "column" if table.spec.name_axis == "row" else "row"
-    down, columns = (_in_order(table.entries[axis].values()) for axis in ("block", across))
+    # What has no difference at all gets neither a line nor a panel.
+    shown = [{at[AXES.index(axis)] for at in there} for axis in ("block", across)]
+    down, columns = (
+        _in_order(entry for key, entry in table.entries[axis].items() if key in keys)
+        for axis, keys in zip(("block", across), shown, strict=True)
+    )
     widest = max(abs(one.mean) for one in found) or 1.0
     scale, colours = Normalize(-widest, widest), colormaps[_COLOURS].with_extremes(bad=_MISSING)
-    names = list(table.spec.differences)
+    known = {at[AXES.index(table.spec.name_axis)] for at in there}
+    names = [name for name in table.spec.differences if name in known]
     with our_style():
         width = (0.5 * len(columns) + 0.6) * len(names) + 1.4
         figure = new_figure(max(width, 5), 0.36 * len(down) + 1.1)

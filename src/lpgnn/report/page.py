@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 from urllib.parse import quote
 
+from lpgnn.counting import counted
 from lpgnn.report.evidence import FOLDERS, Cell, Results, other_rule
 from lpgnn.report.grid import Grid
 from lpgnn.report.notation import canonical, html_text
@@ -33,8 +34,13 @@ class Built:
         return str(self.results.experiment.figures[figure].get("caption", figure))
 
 
-def render(template: str, built: Sequence[Built], selection: str, **values: Any) -> str:
-    """Fill a template of this package: ``report/page.html.j2`` or one that extends it."""
+def render(
+    template: str, built: Sequence[Built], selection: str, *, results: str = "", **values: Any
+) -> str:
+    """Fill a template of this package: ``report/page.html.j2`` or one that extends it.
+
+    results: the address of the results folder from the page, as "../"
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -52,6 +58,7 @@ def render(template: str, built: Sequence[Built], selection: str, **values: Any)
     return environment.get_template(template).render(
         built=built,
         selection=selection,
+        results=results,
         other_rule=other_rule(selection),
         gaps=Grid.of_text(["Experiment", "Dataset", "What"], missing) if missing else None,
         origins=made,
@@ -99,6 +106,7 @@ class Origin:
     other: str
     values: str  # of the repeats, under the chosen rule
     details: str  # settings that not all of its experiment share, repeats, revision and identity
+    files: tuple[str, ...]  # that hold its rows, from the results folder
 
 
 @dataclass(frozen=True)
@@ -133,6 +141,7 @@ def _origins(results: Results, listed: set[str]) -> Origins:
             str(results.summary(cell, rule=other) or "–"),
             " ".join(f"{value:.1f}" for value in cell.values(results.selection).values()),
             _details(cell, [pair for pair in settings[cell.identity] if pair not in shared]),
+            cell.files,
         )
         for cell in fresh
     ]
@@ -192,5 +201,9 @@ def compute_text(cells: Iterable[Cell]) -> str:
     """The hours of one core behind the numbers; shared computations count once."""
     rows = {(row["id"], row["repeat"]): row for cell in cells for row in cell.rows}
     total = sum(float(row.get("duration") or 0) for row in rows.values())
-    spent = f"{total / 3600:.1f} hours" if total >= 3600 else f"{total / 60:.1f} minutes"
-    return f"{len(rows):,} trainings, {spent} of one core"
+    spent = f"{total:.0f} seconds"
+    if total >= 3600:
+        spent = f"{total / 3600:.1f} hours"
+    elif total >= 60:
+        spent = f"{total / 60:.1f} minutes"
+    return f"{counted(len(rows), 'training')}, {spent} of one core"

@@ -55,7 +55,8 @@ def place(
 
     def text_of(key: str, value: str, axis: str = "") -> str:
         if value not in names and key != "label" and as_number(value) is not None:
-            return value_text(value) if axis == bare else f"{symbol(key)}={value_text(value)}"
+            heading = names.get(key, symbol(key))
+            return value_text(value) if axis == bare else f"{heading}={value_text(value)}"
         return names.get(value) or (titles.get(value, value) if key == "dataset" else value)
 
     def entry_of(cell: Cell, axis: str) -> Entry | None:

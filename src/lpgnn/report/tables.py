@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,11 @@ class Number:
     @property
     def is_control(self) -> bool:
         return self.cell is not None and self.cell.point.control
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is something to show: a number of ours, or one that somebody printed."""
+        return bool(self.summary or self.difference or self.printed)
 
     @property
     def summary_text(self) -> str:
@@ -111,12 +117,15 @@ class Table:
         return pd.DataFrame(lines)
 
     def grid(self, show: Callable[[Number], Shown] = Number.show) -> Grid:
-        """Lay the table out; without blocks, controls start one of their own."""
-        columns = self.entries["column"].values()
+        """Lay the table out; without blocks, controls start one of their own.
+
+        Rows and columns without a single number are left out.
+        """
+        columns = [one for one in self.entries["column"].values() if one.key in self._shown(2)]
         laid: list[list[list[Shown]]] = []
         own = {number.place[1] for number in self.numbers.values() if not number.is_control}
         for block in self.entries["block"].values():
-            present = {row for b, row, _ in self.numbers if b == block.key}
+            present = {row for b, row in self._shown(0, 1) if b == block.key}
             rows = [row for row in self.entries["row"].values() if row.key in present]
             parts = [rows]
             if not self.spec.blocks:
@@ -134,6 +143,17 @@ class Table:
         names = {"label": "", **self.spec.names}
         headings = [names.get(key, symbol(key)) for key in keys]
         return Grid([*headings, *(column.text for column in columns)], laid, len(headings))
+
+    def _shown(self, *axes: int) -> set[Any]:
+        """What has a number, on one axis or two."""
+        places = [at for at, number in self.numbers.items() if number.is_there] or self.numbers
+        return {itemgetter(*axes)(at) for at in places}
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether rows or columns are left out, because nothing of them is computed."""
+        rows, columns = ({itemgetter(*axes)(at) for at in self.numbers} for axes in ((0, 1), (2,)))
+        return bool(rows - self._shown(0, 1) or columns - self._shown(2))
 
     def mixed_cells(self) -> list[str]:
         """A line for each number whose rows are of several engines, and may have other noise."""
@@ -167,7 +187,8 @@ class Table:
 
     def notes(self) -> list[str]:
         """What has to be said about the rows behind the numbers, a line each."""
-        return [*self.mixed_cells(), *self.old_noise()]
+        holes = "Rows and columns of which nothing is computed are left out."
+        return [*[holes] * self.has_holes, *self.mixed_cells(), *self.old_noise()]
 
     def write(self, folder: Path) -> None:
         """Write ``<name>.csv``, ``.md`` and ``.tex``."""

@@ -26,6 +26,7 @@ from lpgnn.rows.compaction import (
 from lpgnn.rows.layout import Layout, check_name
 from lpgnn.rows.reading import (
     Entry,
+    Level,
     RowFile,
     RowIndex,
     Signature,
@@ -39,6 +40,8 @@ logger = logging.getLogger("lpgnn")
 
 # ``finished`` is called thousands of times in a row: it looks for changes by others this often.
 _RECHECK_SECONDS = 0.05
+
+_FOLDERS = {Level.PUBLISHED: "rows", Level.COMPACTED: "local", Level.SHARD: "local/shards"}
 
 
 class RowStore:
@@ -96,6 +99,12 @@ class RowStore:
         index = self._folder.index(dataset, recheck_after=_RECHECK_SECONDS)
         found = index.by_identity.get(identity, {})
         return {repeat: found[repeat].row() for repeat in sorted(found)}
+
+    def files_of(self, dataset: str, identity: str) -> tuple[str, ...]:
+        """The files that hold the rows of a configuration, from the results folder."""
+        index = self._folder.index(dataset, recheck_after=_RECHECK_SECONDS)
+        ranks = {entry.rank[1:] for entry in index.by_identity.get(identity, {}).values()}
+        return tuple(f"{_FOLDERS[level]}/{name}" for level, name in sorted(ranks))
 
     def repeats(self, dataset: str, identity: str) -> frozenset[int]:
         """The repeats of a configuration that have a row."""

@@ -31,11 +31,14 @@ class Summary:
     count: int
 
     def __str__(self) -> str:
+        return self.short if self.count != 1 else f"{self.short} (1 repeat)"
+
+    @property
+    def short(self) -> str:
+        """Mean and interval, for who tells the number of repeats elsewhere."""
         if self.count == 0:
             return "no repeats"
-        if self.ci is None:
-            return f"{self.mean:.1f} (1 repeat)"
-        return f"{self.mean:.1f} ± {self.ci:.1f}"
+        return f"{self.mean:.1f}" if self.ci is None else f"{self.mean:.1f} ± {self.ci:.1f}"
 
 
 def percentile_interval(values: Sequence[float]) -> tuple[float, float]:

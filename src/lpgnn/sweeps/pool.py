@@ -30,6 +30,7 @@ from typing import Any
 import torch
 
 from lpgnn.children import packed, run_child, starting
+from lpgnn.counting import counted
 from lpgnn.data import Graph
 from lpgnn.engine import Member, run_members
 from lpgnn.errors import InputError, RunError, StorageError
@@ -540,17 +541,17 @@ def _progress(tasks: Sequence[Task], costs: CostModel, show: bool) -> Iterator[R
     layout = "{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
     epochs = sum(task.epochs for task in tasks)
     runs = sum(len(task.members) for task in tasks)
-    counted = 0
+    done = 0
     with tqdm(
-        total=total, desc=f"{runs} runs", bar_format=layout, disable=not show, mininterval=0.5
+        total=total, desc=counted(runs, "run"), bar_format=layout, disable=not show, mininterval=0.5
     ) as bar:
 
         def report(task: Task, run_epochs: int) -> None:
-            nonlocal counted
+            nonlocal done
             # Tasks made of one that failed were counted with it.
             if id(task) in unit:
-                counted += run_epochs
+                done += run_epochs
                 bar.update(min(unit[id(task)] * run_epochs, total - bar.n))
-            bar.set_postfix_str(f" epoch {counted}/{epochs}", refresh=False)
+            bar.set_postfix_str(f" epoch {done}/{epochs}", refresh=False)
 
         yield report

@@ -1,4 +1,4 @@
-"""A linear filter of one's own."""
+"""A custom linear filter."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A learner of one's own, with its own loss."""
+"""A custom learner, with its own loss."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A label mechanism of one's own."""
+"""A custom label mechanism."""
 
 import math
 from dataclasses import dataclass

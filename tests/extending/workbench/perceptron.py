@@ -1,4 +1,4 @@
-"""A backbone of one's own."""
+"""A custom backbone."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A graph of one's own: rings of nodes, each ring a class."""
+"""A custom graph: rings of nodes, each ring a class."""
 
 from pathlib import Path
 

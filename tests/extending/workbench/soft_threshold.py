@@ -1,4 +1,4 @@
-"""A filter of one's own that is not linear."""
+"""A custom filter that is not linear."""
 
 from dataclasses import dataclass
 

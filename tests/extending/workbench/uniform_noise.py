@@ -1,4 +1,4 @@
-"""A feature mechanism of one's own."""
+"""A custom feature mechanism."""
 
 from dataclasses import dataclass
 
