@@ -253,7 +253,8 @@ def mixed(scores: Tensor, more: Tensor, labels: Tensor, known: Tensor) -> Tensor
 
 def scores_of(z: CsrMatrix, directions: Tensor) -> Tensor:
     """<w_k, z_v> for all nodes and classes.  [N, d], [c, d] -> [c, N]"""
-    return (_matrix(z) @ directions.double().t()).t()
+    scores: Tensor = _matrix(z) @ directions.double().t()
+    return scores.t()
 
 
 def _matrix(z: CsrMatrix) -> Tensor:
@@ -327,8 +328,12 @@ def extend(
         for x_eps, y_eps in budgets:
             for feature in features:
                 settings = Settings(
-                    **{"dataset": dataset, "learner": "two_round", "feature": feature},
-                    **{"x_eps": x_eps, "y_eps": y_eps, "seed": SEED},
+                    dataset=dataset,
+                    learner="two_round",
+                    feature=feature,
+                    x_eps=x_eps,
+                    y_eps=y_eps,
+                    seed=SEED,
                     data_dir=options.data_dir,
                 )
                 for repeat in range(options.repeats):

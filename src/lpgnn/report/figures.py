@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import FigureBase
     from matplotlib.lines import Line2D
 
+_METRICS = {
+    "acc": "Accuracy (%)",
+    "balanced_acc": "Balanced accuracy (%)",
+    "roc_auc": "ROC AUC (%)",
+}
 Group = tuple[str | None, bool]  # a series, and whether its points are controls
 
 _PALE = 0.4
@@ -252,6 +257,16 @@ def _draw_panel(strip: Strip, axes: "Axes", row: str, column: str) -> None:
     axes.set_xticks(ticks, texts, fontsize=7 if crowded else None)
 
 
+def _aside(order: Sequence[str], apart: int) -> float:
+    """How many times further right the next of some series stands on a logarithmic axis.
+
+    All of them take no more than half of the smallest gap between two ticks.
+    """
+    ticks = sorted(float(x) for x in order)
+    gaps = [after / before for before, after in itertools.pairwise(ticks)]
+    return min(1.1, math.pow(min(gaps, default=math.inf), 0.5 / max(apart, 1)))
+
+
 def _tick(text: str, crowded: bool) -> str:
     """Details in brackets go to a second line, and where it is crowded the second word, too."""
     if "(" in text:
@@ -268,7 +283,7 @@ def _draw_points(strip: Strip, axes: "Axes", group: Group, points: list[Placed])
 
     def position(x: str, aside: float) -> float:
         if strip.spec.scale == "log":
-            return float(x) * float(1.1 ** (shift + aside))
+            return float(x) * math.pow(_aside(order, apart), shift + aside)
         return order.index(x) + (shift + aside) * slot
 
     by_x = {str(one.at["x"]): one for one in points}
