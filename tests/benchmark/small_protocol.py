@@ -18,7 +18,6 @@ PROTOCOL = Protocol(
         "max_epochs": 3,
     },
     exact_labels={"learner": "cross_entropy"},
-    controls_at={"x_eps": 1},
     trials=3,
     search_at={"x_eps": 1},
     search={

@@ -15,7 +15,7 @@ from lpgnn.benchmark import __main__ as command
 from lpgnn.benchmark.entries import Entry, known_entries, read_entry
 from lpgnn.benchmark.notes import Contest, contests
 from lpgnn.benchmark.pareto import front
-from lpgnn.benchmark.plan import Plan, Setting, Values
+from lpgnn.benchmark.plan import BLANK, Plan, Setting, Values
 from lpgnn.benchmark.protocol import load_protocol
 from lpgnn.benchmark.standings import (
     Against,
@@ -124,46 +124,8 @@ def test_every_entry_but_controls_has_blank_runs(
 ) -> None:
     for (name, _, _), points in computed.reported(chosen).items():
         blank = [p for p in points if p.control]
-        # The filter is conditioned: one budget serves all.
-        assert [p.settings.x_eps for p in blank] == ([] if name == "labels_only" else [1.0])
+        assert [p.settings.x_eps for p in blank] == ([] if name == "labels_only" else [0.1, 1.0])
         assert {p.settings.component("feature").name for p in blank} <= {"blank"}
-
-
-def test_blank_reports_have_every_budget_where_the_filter_keeps_their_size() -> None:
-    entry = Entry("mb", "Multi-bit", "whole method", settings={"filter": "kprop"}, trials=0)
-    plan = Plan(PROTOCOL, {"mb": entry}, Path("results"))
-    for points in plan.reported({setting: {} for setting in plan.trials()}).values():
-        assert [(p.settings.x_eps, p.control) for p in points] == [
-            *((eps, False) for eps in PROTOCOL.x_eps),
-            *((eps, True) for eps in PROTOCOL.x_eps),
-        ]
-
-
-@pytest.mark.parametrize(
-    ("settings", "each"),
-    [
-        ({}, False),
-        ({"mechanism": "lp"}, False),
-        ({"mechanism": "pm"}, True),  # its values have another distribution at another budget
-        ({"learner": "two_round", "protocol": "two_round"}, True),  # has no filter
-    ],
-)
-def test_blank_reports_have_every_budget_where_it_changes_their_shape(
-    settings: dict[str, str], each: bool
-) -> None:
-    protocol = replace(PROTOCOL, y_eps=(1.0,))
-    entry = Entry("one", "One", "whole method", settings=settings, trials=0)
-    plan = Plan(protocol, {"one": entry}, Path("results"))
-    (points,) = plan.reported({("one", "sbm", 1.0): {}}).values()
-    blank = [p.settings.x_eps for p in points if p.control]
-    assert blank == (list(protocol.x_eps) if each else [1.0])
-    assert "computed at ε_x=1" in plan.blank_text
-
-
-def test_one_control_serves_all_budgets_of_its_label_budget(found: list[Standing]) -> None:
-    mb = [s for s in found if (s.entry.name, s.y_eps) == ("mb", 1.0)]
-    assert [s.x_eps for s in mb] == [0.1, 1.0]
-    assert all(s.blank is not None for s in mb)
 
 
 def test_standings_from_the_rows(there: Computed, found: list[Standing]) -> None:
@@ -390,7 +352,7 @@ def test_the_page_and_tables_say_what_the_standings_say(
     assert (folder / "benchmark" / "pareto.png").stat().st_size > 5000
     for name in ("notes.md", "printed.md"):
         assert "the paper rule" in (folder / "benchmark" / name).read_text()
-    assert computed.blank_text in (folder / "benchmark" / "notes.md").read_text()
+    assert BLANK in (folder / "benchmark" / "notes.md").read_text()
     assert "Under the released rule" in page
 
 
@@ -453,9 +415,10 @@ def test_a_dry_run_counts_both_stages_and_says_what_else_is_missing(
     assert command.main(words) == 0
     out = capsys.readouterr().out
     assert "search: 3 trials" in out
-    # Two budgets of its own and one control, with the first trial's values.
-    assert "reported: 3 configurations, 1 of 1 settings as their first trial" in out
-    assert out.count("3 configurations, 0 done, 3 to do, about ") == 2
+    # Two budgets of its own and as many controls, with the first trial's values.
+    assert "reported: 4 configurations, 1 of 1 settings as their first trial" in out
+    assert "3 configurations, 0 done, 3 to do, about " in out
+    assert "4 configurations, 0 done, 4 to do, about " in out
     assert "missing of the whole benchmark: no entry is complete on sbm" in out
 
 

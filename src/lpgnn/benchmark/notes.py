@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lpgnn.benchmark.entries import Entry
-from lpgnn.benchmark.plan import Plan
+from lpgnn.benchmark.plan import BLANK, Plan
 from lpgnn.benchmark.standings import Against, Computed, Standing, against, sentence
 from lpgnn.report.grid import Grid
 
@@ -87,7 +87,7 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
     datasets = list(dict.fromkeys(one.dataset for one in found))
     return environment.get_template("notes.md.j2").render(
         protocol=plan.protocol,
-        blank_text=plan.blank_text,
+        blank_text=BLANK,
         changes=changes,
         unfinished=what.unfinished_text(),
         cells=_cells(found, datasets),

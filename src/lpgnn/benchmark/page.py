@@ -9,7 +9,7 @@ from typing import Any
 
 from lpgnn.benchmark.notes import notes
 from lpgnn.benchmark.pareto import draw_pareto
-from lpgnn.benchmark.plan import Plan
+from lpgnn.benchmark.plan import BLANK, Plan
 from lpgnn.benchmark.printed import printed_numbers
 from lpgnn.benchmark.standings import (
     Against,
@@ -78,7 +78,7 @@ def _tables(dataset: str, here: Sequence[Standing], plan: Plan) -> str:
         "number: the paired difference to blank reports through the same method / to labels only; "
         "– where a control is missing. Bold: above both controls after Holm's correction over the "
         "entries of a setting. Controls are the same at every ε_x, as they spend none. "
-        f"{plan.blank_text} Printed: what the method's own paper says, under its own protocol.\n"
+        f"{BLANK} Printed: what the method's own paper says, under its own protocol.\n"
     )
     return "\n".join(parts)
 
@@ -179,7 +179,7 @@ def _page(
         symbols={key: symbol(key) for key in ("x_eps", "y_eps")},
         changes=changes,
         rule_text=_RULE_TEXTS[plan.protocol.selection],
-        blank_text=plan.blank_text,
+        blank_text=BLANK,
         unfinished=what.unfinished_text(),
         pareto=base64.b64encode(drawing).decode(),
     )

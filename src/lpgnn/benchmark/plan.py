@@ -10,15 +10,13 @@ from lpgnn.benchmark.entries import Entry
 from lpgnn.benchmark.protocol import Protocol
 from lpgnn.composition import Point, expand_grid
 from lpgnn.hyperparameters import TUNING_SEED
-from lpgnn.report.notation import symbol
 from lpgnn.rows import RowStore
 from lpgnn.rows.metrics import OTHER_METRICS
 from lpgnn.tune import private_criterion
 
-# Signs, or noise of one distribution: these share a control, which saves three quarters of them.
-# Values of PM, HM and SW change their distribution with the budget: on Cora at ε_y=1 blank ones of
-# PM differ by five points between ε_x=0.01 and 1, more than anything that features add.
-ONE_SHAPE = ("mb", "1b", "grr_fs", "duchi", "lp", "ag", "privunit")
+# Blank reports hold nothing, but the budget decides the frequency of their signs and the shape of
+# their values, which moves accuracies by points; at one budget they also share their draws.
+BLANK = "The blank control of a number has its ε_x and its random draws."
 
 Values = Mapping[str, Any]  # setting -> value
 Member = dict[str, Any]  # of a grid: settings with their choices
@@ -93,7 +91,7 @@ class Plan:
             for (_, setting), points in zip(wanted, expand_grid(grid, self.overrides), strict=True)
         }
         controls = [
-            (setting, self._blank(member, found[setting][0]))
+            (setting, member | {"feature": "blank", "control": True})
             for (entry, setting), member in zip(wanted, grid, strict=True)
             if not entry.is_control
         ]
@@ -101,27 +99,6 @@ class Plan:
         for (setting, _), points in zip(controls, expanded, strict=True):
             found[setting].extend(points)
         return found
-
-    @property
-    def blank_text(self) -> str:
-        """What a reader must know of the blank controls."""
-        at = ", ".join(f"{symbol(key)}={value}" for key, value in self.protocol.controls_at.items())
-        return (
-            "Blank reports hold nothing at any ε_x. Where the filter brings reports to unit size, "
-            "an entry has one blank control for each graph and ε_y, computed at "
-            f"{at}: at another ε_x the reports' signs have other frequencies, and the difference "
-            "holds that, too. LPGNN and UPGNET's filter as published, PM, HM, SW and two rounds "
-            "have a blank control for each ε_x."
-        )
-
-    def _blank(self, member: Member, point: Point) -> Member:
-        """The control of a member: at one budget where neither size nor shape depends on it."""
-        blank = member | {"feature": "blank", "control": True}
-        learner: Any = point.settings.component("learner")
-        conditioning = getattr(point.settings.component("filter"), "conditioning", None)
-        has_one_size = learner.uses_network and conditioning == "node"
-        has_one_shape = point.settings.component("mechanism").name in ONE_SHAPE
-        return blank | (dict(self.protocol.controls_at) if has_one_size and has_one_shape else {})
 
     def _base(self, entry: Entry, setting: Setting) -> Member:
         _, dataset, y_eps = setting

@@ -27,7 +27,6 @@ class Protocol:
     seed: int
     settings: Mapping[str, Any]
     exact_labels: Mapping[str, Any]
-    controls_at: Mapping[str, Any]  # of blank reports through a filter that ignores their size
     trials: int
     search_at: Mapping[str, Any]
     search: Mapping[str, Sequence[Any]]

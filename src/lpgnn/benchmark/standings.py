@@ -144,9 +144,7 @@ def computed(plan: Plan, source: Source) -> Computed:
         controls = [cell for cell in cells if cell.point.control]
         name, dataset, y_eps = setting
         for cell in controls:
-            at = (float(cell.point.settings.x_eps),)
-            for x_eps in plan.protocol.x_eps if len(controls) == 1 else at:
-                blanks[name, dataset, x_eps, y_eps] = cell
+            blanks[name, dataset, float(cell.point.settings.x_eps), y_eps] = cell
     return Computed(plan, chosen, own, blanks)
 
 
