@@ -316,6 +316,31 @@ def test_the_source_covers_bases_and_helpers_of_the_users_own(
     assert found[0] == found[3]
 
 
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
+def test_libraries_are_installed_wherever_they_lie(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In ~/.local, in another interpreter's folder, in a cluster's: what they are is not read."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    library = tmp_path / "lib" / "python3" / folder
+    library.mkdir(parents=True)
+    for place in (tmp_path, library):
+        monkeypatch.syspath_prepend(str(place))
+    text = "import some_library\nclass Own(some_library.Base):\n    pass\n"
+
+    def digest(helper: str) -> str:
+        write_and_import(library, "some_helper", helper)
+        base = "import some_helper\nclass Base:\n    pass\n"
+        write_and_import(library, "some_library", base)
+        return source_digest(write_and_import(tmp_path, "own_class", text).Own)
+
+    try:
+        assert digest("K = 1\n") == digest("K = 2\n")
+    finally:
+        for name in ("some_helper", "some_library", "own_class"):
+            sys.modules.pop(name, None)
+
+
 def test_a_file_with_the_name_of_a_standard_module_is_the_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

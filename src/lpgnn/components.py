@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, ClassVar, Self, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 from lpgnn.errors import InputError
 
@@ -182,16 +182,25 @@ def _is_stdlib(module: ModuleType) -> bool:
     path = getattr(module, "__file__", None)
     if path is None:
         return module.__name__ in sys.builtin_module_names
-    return _is_below(path, _STDLIB) and not _is_below(path, _INSTALLED)
+    return _origin(path) == "stdlib"
 
 
 @functools.lru_cache(maxsize=4096)  # asked for every component of thousands of configurations
-def _is_below(path: str, folders: tuple[Path, ...]) -> bool:
-    return any(folder in Path(path).resolve().parents for folder in folders)
+def _origin(path: str) -> Literal["stdlib", "installed", "user"]:
+    """Where a module's file comes from.
+
+    Libraries lie in more places than the interpreter's own: a home folder, another interpreter's
+    folder that a .pth file names, a system's or a cluster's.  All of them are named alike.
+    """
+    parents = Path(path).resolve().parents
+    if any(folder.name in _LIBRARIES or folder in _INSTALLED for folder in parents):
+        return "installed"
+    return "stdlib" if any(folder in _STDLIB for folder in parents) else "user"
 
 
-_STDLIB = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
-_INSTALLED = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")})
+_STDLIB = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
+_INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
+_LIBRARIES = ("site-packages", "dist-packages")
 
 
 def _user_files(module: ModuleType) -> list[str]:
@@ -207,7 +216,7 @@ def _user_files(module: ModuleType) -> list[str]:
             other = sys.modules.get(name) or sys.modules.get(f"{one.__package__}.{name}")
             if other is not None and not _is_own(other):
                 file = getattr(other, "__file__", None)
-                if file is not None and not _is_below(file, (*_STDLIB, *_INSTALLED)):
+                if file is not None and _origin(file) == "user":
                     waiting.append(other)
     return list(found)
 
