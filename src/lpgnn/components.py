@@ -6,20 +6,23 @@ digest of its module's source: change any of them and earlier results no longer 
 """
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import importlib
 import inspect
 import math
+import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, get_args
 
 from lpgnn.errors import InputError
 
@@ -270,7 +273,8 @@ def import_target(setting: str, target: Any) -> Any:
     """The class or function behind an import path ``module.name``."""
     module, _, name = str(target).rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
+        with _exits_raised():
+            found = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
         expected = isinstance(error, ImportError | AttributeError | TypeError | ValueError)
         reason = str(error) if expected else f"{type(error).__name__}: {error}"
@@ -284,11 +288,30 @@ def import_target(setting: str, target: Any) -> Any:
 def construct(setting: str, build: Callable[..., T], options: Mapping[str, Any]) -> T:
     """Call a constructor with options from a config; what it does not accept is bad input."""
     try:
-        return build(**options)
+        with _exits_raised():
+            return build(**options)
     except InputError as error:
         if "." in error.setting or error.setting == setting:
             raise
         raise InputError(f"{setting}.{error.setting}", error.value, error.allowed) from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, SystemExit) as error:
         reason = " ".join(str(error).split())
         raise InputError(setting, dict(options) or "{}", f"not accepted: {reason}") from None
+
+
+@contextlib.contextmanager
+def _exits_raised() -> Iterator[None]:
+    """While inside, ``os._exit`` in this thread is an error: it would end us without a word."""
+    leave, place, inside = os._exit, (os.getpid(), threading.get_ident()), True
+
+    def refuse(code: int) -> NoReturn:
+        if inside and (os.getpid(), threading.get_ident()) == place:
+            raise SystemExit(f"os._exit({code})")
+        leave(code)  # a child of ours, or somebody who has kept this function
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        inside = False
+        os._exit = leave
