@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -383,3 +384,35 @@ def test_a_module_that_exits_while_it_is_imported_is_bad_input(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"importable module\.name \(SystemExit: 0"):
         import_target("mechanism._target_", "exits_at_import.Mechanism")
+
+
+@pytest.mark.parametrize("code", ["import os\nos._exit(0)\n", "from os import _exit\n_exit(0)\n"])
+def test_a_module_that_ends_the_process_is_bad_input(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would end it with code 0 and without a word."""
+    (tmp_path / "leaves_at_import.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=r"importable module\.name \(SystemExit: os\._exit\(0\)"):
+        import_target("mechanism._target_", "leaves_at_import.Mechanism")
+
+
+def test_a_constructor_that_ends_the_process_is_bad_input() -> None:
+    def build() -> None:
+        os._exit(0)
+
+    leave = os._exit
+    with pytest.raises(InputError, match=r"mechanism=\{\}: not accepted: os\._exit\(0\)"):
+        construct("mechanism", build, {})
+    assert os._exit is leave
+
+
+def test_children_may_leave_while_a_module_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import os\nchild = os.fork()\nif child == 0:\n    os._exit(7)\n"
+    text += "CODE = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\ndef f(): pass\n"
+    (tmp_path / "forks_at_import.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    import_target("dataset._target_", "forks_at_import.f")
+    assert sys.modules["forks_at_import"].CODE == 7
