@@ -304,10 +304,10 @@ def _exits_raised() -> Iterator[None]:
     """While inside, ``os._exit`` in this thread is an error: it would end us without a word."""
     leave, place, inside = os._exit, (os.getpid(), threading.get_ident()), True
 
-    def refuse(code: int) -> NoReturn:
+    def refuse(status: int) -> NoReturn:
         if inside and (os.getpid(), threading.get_ident()) == place:
-            raise SystemExit(f"os._exit({code})")
-        leave(code)  # a child of ours, or somebody who has kept this function
+            raise SystemExit(f"os._exit({status})")
+        leave(status)  # a child of ours, or somebody who has kept this function
 
     os._exit = refuse
     try:
