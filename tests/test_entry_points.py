@@ -133,7 +133,7 @@ def test_every_verb_is_a_module_with_a_main(capsys: pytest.CaptureFixture[str]) 
     for verb in VERBS:
         assert f"  {verb} " in listed
         try:
-            code = main([verb, "--help"])
+            code: object = main([verb, "--help"])
         except SystemExit as ended:  # argparse's way
             code = ended.code
         assert code == 0
@@ -170,7 +170,7 @@ def test_words_that_are_wrong_are_one_line(
 ) -> None:
     monkeypatch.delenv("COMP_LINE", raising=False)
     try:
-        code = main(words)
+        code: object = main(words)
     except SystemExit as ended:
         code = ended.code
     (line,) = capsys.readouterr().err.splitlines()

@@ -619,10 +619,10 @@ def _check_types(kind: str, found: type[Any], options: Mapping[str, Any]) -> Non
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             wanted = " or ".join(sorted(names))
             given = "null" if value is None else type(value).__name__
-            allowed = f"must be of type {wanted}, not {given}"
+            reason = f"must be of type {wanted}, not {given}"
             if str in types:  # nan, 1 and true are text in quotes only
-                allowed += f""": '"{value}"' is text"""
-            raise InputError(f"{kind}.{f.name}", value, allowed)
+                reason += f""": '"{value}"' is text"""
+            raise InputError(f"{kind}.{f.name}", value, reason)
 
 
 @lru_cache(maxsize=128)
