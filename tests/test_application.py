@@ -84,17 +84,23 @@ def test_info_names_the_sweeper_and_the_search_path(
 
 
 def test_help_lists_groups_and_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["--help"])
-    assert ended.value.code == 0
+    assert main(["--help"]) == 0
     shown = capsys.readouterr().out
     for text in (
         "usage: lpgnn run",
         "dataset: actor, chameleon",
         "experiment: budget_split, budgets",
+        "hydra/launcher: basic, joblib",
         "x_eps: 1.0",
     ):
         assert text in shown
+
+
+def test_help_lists_what_is_in_folders_of_ones_own(
+    capsys: pytest.CaptureFixture[str], own: Path
+) -> None:
+    assert main(["--help", "--config-dir", str(own)]) == 0
+    assert "sbm, squirrel, tiny, tolokers" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("many", [(), ("-m",), ("--cfg", "job")])
@@ -660,7 +666,7 @@ for module, words in json.loads(sys.argv[1]):
         code = import_module(f"lpgnn.{module}").main(words)
     except SystemExit as end:
         code = end.code
-    heavy = sorted({"torch", "numba", "pandas"} & set(sys.modules))
+    heavy = sorted({"torch", "numba", "pandas", *sys.argv[2:]} & set(sys.modules))
     print("LOADED", module, *words, code, *heavy)
 """
 
@@ -675,9 +681,28 @@ def test_what_computes_nothing_starts_without_torch() -> None:
         ("run", ["-m", "mechanism=mb,zz"], 2),
         ("status", ["results_dir=/nowhere"], 2),
     ]
+    check_loaded(commands)
+
+
+def test_help_and_plain_bad_input_start_without_hydra() -> None:
+    commands = [
+        ("run", ["--help"], 0),
+        ("run", ["x_eps=banana"], 2),
+        ("run", ["nothing=1"], 2),
+        ("run", ["--dryrun"], 2),
+        ("run", ["-m", "x_eps=1,2", "y_eps=banana"], 2),
+        ("run", ["-m", "x_eps=1,-2"], 2),
+        ("tune", ["--help"], 0),
+        ("tune", ["dropout=2"], 2),
+        ("benchmark.__main__", ["x_eps=banana"], 2),
+    ]
+    check_loaded(commands, "hydra", "omegaconf")
+
+
+def check_loaded(commands: list[tuple[str, list[str], int]], *heavy: str) -> None:
     given = json.dumps([command[:2] for command in commands])
     done = subprocess.run(
-        [sys.executable, "-c", LIGHT, given], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", LIGHT, given, *heavy], capture_output=True, text=True, timeout=120
     )
     told = [line for line in done.stdout.splitlines() if line.startswith("LOADED")]
     expected = [f"LOADED {module} {' '.join(words)} {code}" for module, words, code in commands]

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -316,6 +317,31 @@ def test_the_source_covers_bases_and_helpers_of_the_users_own(
     assert found[0] == found[3]
 
 
+@pytest.mark.parametrize("folder", ["site-packages", "dist-packages"])
+def test_libraries_are_installed_wherever_they_lie(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In ~/.local, in another interpreter's folder, in a cluster's: what they are is not read."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    library = tmp_path / "lib" / "python3" / folder
+    library.mkdir(parents=True)
+    for place in (tmp_path, library):
+        monkeypatch.syspath_prepend(str(place))
+    text = "import some_library\nclass Own(some_library.Base):\n    pass\n"
+
+    def digest(helper: str) -> str:
+        write_and_import(library, "some_helper", helper)
+        base = "import some_helper\nclass Base:\n    pass\n"
+        write_and_import(library, "some_library", base)
+        return source_digest(write_and_import(tmp_path, "own_class", text).Own)
+
+    try:
+        assert digest("K = 1\n") == digest("K = 2\n")
+    finally:
+        for name in ("some_helper", "some_library", "own_class"):
+            sys.modules.pop(name, None)
+
+
 def test_a_file_with_the_name_of_a_standard_module_is_the_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,3 +384,35 @@ def test_a_module_that_exits_while_it_is_imported_is_bad_input(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"importable module\.name \(SystemExit: 0"):
         import_target("mechanism._target_", "exits_at_import.Mechanism")
+
+
+@pytest.mark.parametrize("code", ["import os\nos._exit(0)\n", "from os import _exit\n_exit(0)\n"])
+def test_a_module_that_ends_the_process_is_bad_input(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would end it with code 0 and without a word."""
+    (tmp_path / "leaves_at_import.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(InputError, match=r"importable module\.name \(SystemExit: os\._exit\(0\)"):
+        import_target("mechanism._target_", "leaves_at_import.Mechanism")
+
+
+def test_a_constructor_that_ends_the_process_is_bad_input() -> None:
+    def build() -> None:
+        os._exit(0)
+
+    leave = os._exit
+    with pytest.raises(InputError, match=r"mechanism=\{\}: not accepted: os\._exit\(0\)"):
+        construct("mechanism", build, {})
+    assert os._exit is leave
+
+
+def test_children_may_leave_while_a_module_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "import os\nchild = os.fork()\nif child == 0:\n    os._exit(7)\n"
+    text += "CODE = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])\ndef f(): pass\n"
+    (tmp_path / "forks_at_import.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    import_target("dataset._target_", "forks_at_import.f")
+    assert sys.modules["forks_at_import"].CODE == 7

@@ -826,3 +826,16 @@ def test_published_facts_need_no_files(tmp_path: Path) -> None:
     configuration = Settings(dataset="cora", data_dir=tmp_path / "nowhere").resolve()
     assert configuration.graph == Cora().facts
     assert not (tmp_path / "nowhere").exists()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Worded(MultiBit):
+    how: str = "fast"
+
+
+def test_an_option_of_the_wrong_type_is_told_with_what_was_read() -> None:
+    choice = {"_target_": f"{__name__}._Worded", "how": math.nan}
+    with pytest.raises(InputError) as refused:
+        make_component("mechanism", choice)
+    reason = "mechanism.how=nan: must be of type str, not float: '\"nan\"' is text"
+    assert str(refused.value) == reason

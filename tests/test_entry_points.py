@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import lpgnn
 from lpgnn.__main__ import VERBS, main
 from lpgnn.errors import InputError, exit_code
 
@@ -131,13 +132,73 @@ def test_every_verb_is_a_module_with_a_main(capsys: pytest.CaptureFixture[str]) 
     listed = capsys.readouterr().out
     for verb in VERBS:
         assert f"  {verb} " in listed
-        with pytest.raises(SystemExit) as ended:
-            main([verb, "--help"])
-        assert ended.value.code == 0
+        try:
+            code: object = main([verb, "--help"])
+        except SystemExit as ended:  # argparse's way
+            code = ended.code
+        assert code == 0
         assert "usage: " in capsys.readouterr().out
     assert main(["jump"]) == 2
     assert "error: verb=jump: must be one of run, predict, tune" in capsys.readouterr().err
     assert main([]) == 2
+    assert len({line.index(VERBS[line.split()[0]][1]) for line in listed.splitlines()[3:]}) == 1
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"lpgnn {lpgnn.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["compact", "nowhere"], "error: nowhere: must be KEY=VALUE; known settings: results_dir"),
+        (["status", "--wtch"], "--wtch (python -m lpgnn.status --help says more; flags: -h"),
+        (["benchmark", "--dryrun"], "error: --dryrun: unknown flag; known: --cfg, --config-dir"),
+        (["tune", "--quik"], "error: --quik: unknown flag; known: --cfg, --config-dir"),
+        (["run", "--cfg", "job", "-m", "x_eps=1,2"], "error: -m: does not go with --cfg"),
+        (["run", "-sc", "query=bash"], "error: COMP_LINE: must be in the environment"),
+        (["run", "hydra/launcher=slurm"], "must be one of basic, joblib, ray, slurm_gpu"),
+        (["run", "--workers"], "error: --workers: needs a value"),
+    ],
+)
+def test_words_that_are_wrong_are_one_line(
+    words: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COMP_LINE", raising=False)
+    try:
+        code: object = main(words)
+    except SystemExit as ended:
+        code = ended.code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert message in line
+    assert "site-packages" not in line
+
+
+def test_ctrl_c_before_anything_is_handled_is_one_line() -> None:
+    """As it would come in while the first modules are imported."""
+    code = """
+import sys
+from lpgnn.__main__ import main
+class Interrupts:
+    def find_spec(self, name, path=None, target=None):
+        if name == "lpgnn.errors":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupts())
+sys.exit(main(["--help"]))"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_little_is_imported_before_ctrl_c_is_handled() -> None:
+    code = "import sys; before = set(sys.modules); import lpgnn.__main__; "
+    code += "print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["__future__", "lpgnn", "lpgnn.__main__"]
 
 
 def test_modules_beside_are_found_as_by_python_m(

@@ -2,14 +2,17 @@
 
 Everything here works without Hydra: load a graph, describe a run, train it, look at its rows.
 Names are imported at their first use, so that commands that compute nothing start without torch,
-and ``lpgnn.client`` needs the standard library only.
+and ``lpgnn.client`` needs the standard library only.  So are modules of Python's own: what a
+command imports before it handles Ctrl-C takes no time.
 """
 
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
     from lpgnn.config import Configuration as Configuration
     from lpgnn.config import Settings as Settings
     from lpgnn.data import BlockModel as BlockModel
@@ -37,6 +40,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("lpgnn")
+    from importlib import import_module
+
     if name in _HOMES:
         return getattr(import_module(f"lpgnn.{_HOMES[name]}"), name)
     if name in _STATIONS:
@@ -48,8 +53,10 @@ def __dir__() -> list[str]:
     return sorted((*globals(), "__version__", *_HOMES, *_STATIONS))
 
 
-def load_graph(dataset: "str | Dataset", data_dir: str | Path = "data") -> "Graph":
+def load_graph(dataset: str | Dataset, data_dir: str | Path = "data") -> Graph:
     """Load a dataset by its name in conf/dataset, or any other ``Dataset``."""
+    from pathlib import Path
+
     from lpgnn.config import make_component
 
     component: Dataset = make_component("dataset", dataset)

@@ -1,12 +1,15 @@
-"""``lpgnn <verb> ...``: the same as ``python -m lpgnn.<verb> ...``."""
+"""``lpgnn <verb> ...``: the same as ``python -m lpgnn.<verb> ...``.
 
-import os
-import re
+Nothing is imported here that takes time: until ``main`` is called, Ctrl-C is a stack trace.
+"""
+
+from __future__ import annotations
+
 import sys
-from collections.abc import Sequence
-from importlib import import_module
 
-from lpgnn.errors import InputError, exit_code
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # Each verb is a module with ``main(arguments) -> int``, and one line of what it does.
 VERBS = {
@@ -29,20 +32,41 @@ VERBS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        from lpgnn.errors import exit_code
+
+        return exit_code(lambda: _answer(words))
+    except KeyboardInterrupt:  # before it was handled there, or after
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _answer(words: Sequence[str]) -> int:
+    import os
+
     if not {"", os.getcwd()} & set(sys.path):
         sys.path.insert(0, os.getcwd())  # as python -m: custom components lie there
     if not words or words[0] in ("-h", "--help"):
         print("usage: lpgnn VERB ...\n\nverbs (lpgnn VERB --help says more):")
+        width = max(map(len, VERBS))
         for verb, (_, purpose) in VERBS.items():
-            print(f"  {verb:<10} {purpose}")
+            print(f"  {verb:<{width}} {purpose}")
         return 0 if words else 2
+    if words[0] == "--version":
+        import lpgnn
+
+        print(f"lpgnn {lpgnn.__version__}")
+        return 0
     if words[0] in ("-sc", "--shell-completion"):
-        return exit_code(lambda: _complete(words))
-    return exit_code(lambda: _call(words[0], words[1:]))
+        return _complete(words)
+    return _call(words[0], words[1:])
 
 
 def _complete(words: Sequence[str]) -> int:
     """Answer a shell that completes: Hydra's function leaves the verb to us."""
+    import os
+    import re
+
     _, verb, rest, *_ = (*os.environ.get("COMP_LINE", "").split(maxsplit=2), "", "", "")
     if verb in ("run", "tune"):
         os.environ["COMP_LINE"] = f"lpgnn {rest}"
@@ -55,8 +79,13 @@ def _complete(words: Sequence[str]) -> int:
 
 
 def _call(verb: str, arguments: Sequence[str]) -> int:
+    from importlib import import_module
+
+    from lpgnn.errors import InputError
+
     if verb not in VERBS:
-        raise InputError("verb", verb, f"must be one of {', '.join(VERBS)}")
+        allowed = f"must be one of {', '.join(VERBS)}"
+        raise InputError("verb", verb, allowed)
     code: int = import_module(VERBS[verb][0]).main(arguments)
     return code
 

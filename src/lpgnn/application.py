@@ -14,26 +14,68 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lpgnn.composition import GROUPS, SPLIT_KEYS, check_names, expand, known_spelling, quoted
+from lpgnn.composition import (
+    GROUPS,
+    SPLIT_KEYS,
+    check_names,
+    check_words,
+    choice_names,
+    expand,
+    known_spelling,
+    quoted,
+)
 from lpgnn.errors import FULL_ERROR, SHORT_ERROR, InputError, full_errors
 from lpgnn.hyperparameters import conf_dir
 from lpgnn.rows import holds_records
 
+_HELP = """\
+usage: lpgnn {verb} [-m] [--dry-run] [--workers N] [--config-dir DIR] KEY=VALUE ...
+
+Train graph neural networks on locally private data.  run: one run, or with -m or an experiment a
+grid.  tune: search hyper-parameters; comma-separated values narrow the search, --quick does it for
+one pair of budgets, --reported on the collection that is reported: repeat 0 of seed=N, which the
+table then serves alone.
+
+  lpgnn run dataset=cora x_eps=0.1              one run: ten repeats, mean and 95 % CI
+  lpgnn run -m dataset=cora,pubmed x_eps=0.1,1  a grid, on all cores
+  lpgnn run experiment=mechanisms --dry-run     what is done, what is left, how long it takes
+
+hydra/launcher=submitit_slurm computes a grid on a cluster.  --cfg job shows the configuration with
+the options of all components, --info what it was made of, --hydra-help Hydra's flags,
+--shell-completion how to complete overrides; --config-dir adds a folder of your own, laid out like
+conf/.
+Exit codes: 0 done, 1 a configuration failed, 2 bad input, 130 interrupted, 143 terminated.
+
+Groups (group=choice):
+{groups}
+
+Settings (key=value), as conf/config.yaml has them:
+{settings}"""
 # Flags of our own, and the settings that they stand for, as -m stands for hydra.mode=MULTIRUN.
 _FLAGS = {"--dry-run": "dry_run=true", "--quick": "+quick=true", "--reported": "+reported=true"}
 _FLAGS_WITH_VALUE = {"--workers": "workers", "--table": "+table", "--entries": "+entries"}
+_FOLDER = ("-cd", "--config-dir")
+_HELPS = ("-h", "--help")
 _MULTIRUN = ("-m", "--multirun")
-# Hydra's other commands: nothing is run.
+_COMPLETES = ("-sc", "--shell-completion")
+# Hydra's other commands: nothing is run, and it takes one of them at a time.
 _ASKS = (
-    *("-h", "--help", "--hydra-help", "-c", "--cfg", "-i", "--info", "-sc", "--shell-completion"),
+    *("--hydra-help", "-c", "--cfg", "-i", "--info", *_COMPLETES),
     *("--version", "-r", "--run", "--experimental-rerun"),
 )
-_TAKE_VALUES = ("-c", "--cfg", "-i", "--info", "-p", "--package", "-cn", "--config-name")
+_TAKE_VALUES = (
+    *("-c", "--cfg", "-i", "--info", "-p", "--package", "-cn", "--config-name"),
+    *("-cp", "--config-path", "--experimental-rerun"),
+)
+_KNOWN_FLAGS = (
+    *(*_FLAGS, *_FLAGS_WITH_VALUE, *_FOLDER, *_HELPS, *_MULTIRUN, *_ASKS, *_TAKE_VALUES),
+    "--resolve",
+)
 _FUNCTION = re.compile(r"[a-z_]+\(")
 # Launchers, and the extras that bring them.
-_EXTRAS = {
-    **{"joblib": "joblib", "ray": "ray"},
-    **dict.fromkeys(("submitit_local", "submitit_slurm", "slurm_gpu"), "slurm"),
+_LAUNCHERS = {
+    **{"basic": "", "joblib": "joblib", "ray": "ray"},
+    **dict.fromkeys(("slurm_gpu", "submitit_local", "submitit_slurm"), "slurm"),
 }
 
 
@@ -45,8 +87,14 @@ def run_application(
     is_sweep: whether the command takes grids without -m
     """
     words, folders = _own_flags(sys.argv[1:] if arguments is None else arguments)
-    asks = any(word.split("=")[0] in _ASKS for word in words)
+    _check_flags(words)
+    if any(word in _HELPS for word in words):
+        print(_help(task.__module__.rpartition(".")[2], folders))
+        return 0
+    asks = any(_flag(word) in _ASKS for word in words)
     words = [_spelt(word, folders) for word in words]
+    if not any(_flag(word) in _COMPLETES for word in words):  # install=bash is no setting
+        check_words(words)
     check_names(folders, [word for word in words if _is_hydras(word)])
     # Experiments have grids, and a total budget is shared out by the sweep.
     of_sweeps = ("experiment", *SPLIT_KEYS)
@@ -68,8 +116,9 @@ def run_application(
         named = isinstance(
             error, HydraException | OmegaConfBaseException | YAMLError | UnicodeError
         )
-        # mechanism=null, hydra.run.dir=/proc/x
+        # mechanism=null, hydra.run.dir=/proc/x; who has gone was reading what --cfg prints
         unnamed = isinstance(error, OSError | ValueError) and _is_of_hydra(error)
+        unnamed &= not isinstance(error, BrokenPipeError)
         if full_errors() or not (named or unnamed):
             raise
         raise _explained(error, words, folders, many) from None
@@ -106,6 +155,40 @@ def _is_of_hydra(error: Exception) -> bool:
     return not any(name.split(".")[0] in _OURS for name in names)
 
 
+def _help(verb: str, folders: Sequence[Path]) -> str:
+    """What --help prints; written here, because Hydra takes most of a second to compose its own."""
+    choices = {group: choice_names(group, folders) for group in GROUPS}
+    choices["hydra/launcher"] = list(_LAUNCHERS)
+    groups = "\n".join(f"{group}: {', '.join(names)}" for group, names in choices.items())
+    settings = (conf_dir() / "config.yaml").read_text(encoding="utf-8").strip()
+    return _HELP.format(verb=verb, groups=groups, settings=settings)
+
+
+def _flag(word: str) -> str:
+    """The flag that a word is or begins with; '' if it is none."""
+    return word.partition("=")[0] if word.startswith("-") else ""
+
+
+def _check_flags(words: Sequence[str]) -> None:
+    """Refuse flags in one line: Hydra would print all that it knows."""
+    flags = [
+        _flag(word)
+        for word, before in zip(words, ("", *words), strict=False)
+        if _flag(word) and not _takes(before)
+    ]
+    for flag in flags:
+        if flag not in _KNOWN_FLAGS:
+            allowed = f"unknown flag; known: {', '.join(sorted(set(_KNOWN_FLAGS)))}"
+            raise InputError(flag, ..., allowed)
+    first, *others = [flag for flag in flags if flag in (*_MULTIRUN, *_ASKS)] or [""]
+    for flag in others:
+        if flag != first:
+            raise InputError(flag, ..., f"does not go with {first}: one of them at a time")
+    if first in _COMPLETES and "query" in map(_key, words) and "COMP_LINE" not in os.environ:
+        allowed = "must be in the environment: a shell that completes sets it"
+        raise InputError("COMP_LINE", ..., allowed)
+
+
 def _own_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
     """The command line with our flags as settings, and the folders of --config-dir."""
     words: list[str] = []
@@ -116,10 +199,10 @@ def _own_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
         flag, equals, value = word.partition("=")
         if word in _FLAGS:
             words.append(_FLAGS[word])
-        elif flag in (*_FLAGS_WITH_VALUE, "--config-dir", "-cd"):
+        elif flag in (*_FLAGS_WITH_VALUE, *_FOLDER):
             if not equals:
                 if not waiting:
-                    raise InputError(flag, "", "needs a value")
+                    raise InputError(flag, ..., "needs a value")
                 value = waiting.pop(0)
             if flag in _FLAGS_WITH_VALUE:
                 words.append(f"{_FLAGS_WITH_VALUE[flag]}={value}")
@@ -225,9 +308,13 @@ def _explained(
     setting, _, value = likely[0].partition("=")
     if setting.startswith("~") and "Could not delete" in reason:  # Hydra takes null for nothing
         return InputError(_key(setting), None, f"is null already: leave {setting} out")
-    if value in _EXTRAS and re.search("Could not (find|load) 'hydra/launcher/", reason):
-        extra = f"pip install 'lpgnn[{_EXTRAS[value]}]'"
-        return InputError(setting, value, f"its plug-in is not installed: {extra}")
+    if re.search("Could not (find|load) 'hydra/launcher/", reason):
+        if value in _LAUNCHERS:
+            extra = f"pip install 'lpgnn[{_LAUNCHERS[value]}]'"
+            return InputError(setting, value, f"its plug-in is not installed: {extra}")
+        brought = ", ".join(sorted({f"lpgnn[{one}]" for one in _LAUNCHERS.values() if one}))
+        allowed = f"must be one of {', '.join(_LAUNCHERS)} (extras: {brought})"
+        return InputError(setting, value, allowed)
     return InputError(setting.lstrip("+"), value, f"not understood: {reason}")
 
 

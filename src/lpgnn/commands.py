@@ -25,7 +25,8 @@ class Command(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        print(f"error: {message} ({self.prog} --help says more)", file=sys.stderr)
+        flags = ", ".join(flag for action in self._actions for flag in action.option_strings)
+        print(f"error: {message} ({self.prog} --help says more; flags: {flags})", file=sys.stderr)
         sys.exit(2)
 
     def read(self, arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -66,10 +67,10 @@ def own_settings(overrides: Sequence[str], defaults: Mapping[str, str]) -> dict[
     """The settings of a command that has only its own, as text."""
     found = dict(defaults)
     for override in overrides:
-        key, _, value = override.partition("=")
+        key, equals, value = override.partition("=")
         if key not in defaults or not value:
             allowed = f"must be KEY=VALUE; known settings: {', '.join(defaults)}"
-            raise InputError(key, value, allowed)
+            raise InputError(key, value if equals else ..., allowed)
         found[key] = value
     return found
 

@@ -6,20 +6,23 @@ digest of its module's source: change any of them and earlier results no longer 
 """
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import importlib
 import inspect
 import math
+import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, ClassVar, Self, TypeVar, get_args
+from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, get_args
 
 from lpgnn.errors import InputError
 
@@ -182,16 +185,25 @@ def _is_stdlib(module: ModuleType) -> bool:
     path = getattr(module, "__file__", None)
     if path is None:
         return module.__name__ in sys.builtin_module_names
-    return _is_below(path, _STDLIB) and not _is_below(path, _INSTALLED)
+    return _origin(path) == "stdlib"
 
 
 @functools.lru_cache(maxsize=4096)  # asked for every component of thousands of configurations
-def _is_below(path: str, folders: tuple[Path, ...]) -> bool:
-    return any(folder in Path(path).resolve().parents for folder in folders)
+def _origin(path: str) -> Literal["stdlib", "installed", "user"]:
+    """Where a module's file comes from.
+
+    Libraries lie in more places than the interpreter's own: a home folder, another interpreter's
+    folder that a .pth file names, a system's or a cluster's.  All of them are named alike.
+    """
+    parents = Path(path).resolve().parents
+    if any(folder.name in _LIBRARIES or folder in _INSTALLED for folder in parents):
+        return "installed"
+    return "stdlib" if any(folder in _STDLIB for folder in parents) else "user"
 
 
-_STDLIB = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
-_INSTALLED = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")})
+_STDLIB = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
+_INSTALLED = {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}
+_LIBRARIES = ("site-packages", "dist-packages")
 
 
 def _user_files(module: ModuleType) -> list[str]:
@@ -207,7 +219,7 @@ def _user_files(module: ModuleType) -> list[str]:
             other = sys.modules.get(name) or sys.modules.get(f"{one.__package__}.{name}")
             if other is not None and not _is_own(other):
                 file = getattr(other, "__file__", None)
-                if file is not None and not _is_below(file, (*_STDLIB, *_INSTALLED)):
+                if file is not None and _origin(file) == "user":
                     waiting.append(other)
     return list(found)
 
@@ -261,7 +273,8 @@ def import_target(setting: str, target: Any) -> Any:
     """The class or function behind an import path ``module.name``."""
     module, _, name = str(target).rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
+        with _exits_raised():
+            found = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
         expected = isinstance(error, ImportError | AttributeError | TypeError | ValueError)
         reason = str(error) if expected else f"{type(error).__name__}: {error}"
@@ -275,11 +288,30 @@ def import_target(setting: str, target: Any) -> Any:
 def construct(setting: str, build: Callable[..., T], options: Mapping[str, Any]) -> T:
     """Call a constructor with options from a config; what it does not accept is bad input."""
     try:
-        return build(**options)
+        with _exits_raised():
+            return build(**options)
     except InputError as error:
         if "." in error.setting or error.setting == setting:
             raise
         raise InputError(f"{setting}.{error.setting}", error.value, error.allowed) from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, SystemExit) as error:
         reason = " ".join(str(error).split())
         raise InputError(setting, dict(options) or "{}", f"not accepted: {reason}") from None
+
+
+@contextlib.contextmanager
+def _exits_raised() -> Iterator[None]:
+    """While inside, ``os._exit`` in this thread is an error: it would end us without a word."""
+    leave, place, inside = os._exit, (os.getpid(), threading.get_ident()), True
+
+    def refuse(status: int) -> NoReturn:
+        if inside and (os.getpid(), threading.get_ident()) == place:
+            raise SystemExit(f"os._exit({status})")
+        leave(status)  # a child of ours, or somebody who has kept this function
+
+    os._exit = refuse
+    try:
+        yield
+    finally:
+        inside = False
+        os._exit = leave

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from lpgnn.config import KINDS, WATCHERS, Settings
+from lpgnn.config import KINDS, WATCHERS, Settings, check_setting
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
 from lpgnn.shown import check_keys, check_map, parse_figure, parse_table
@@ -35,6 +35,9 @@ _AS_IT_IS = re.compile(r"[,$]|^['\"\[]|^(choice|glob|shuffle|sort)\(")
 _LEVELS = ("*.yaml", "*/*.yaml", "hydra/*/*.yaml")
 _SEARCH = "hydra.searchpath"
 _KNOWN = {f.name for f in fields(Settings)}
+# Values without any of the grammar's own characters.
+_PLAIN = re.compile(r"[\w.+-]+")
+_CONSTANTS = {"null": None, "true": True, "false": False}
 
 
 @dataclass(frozen=True)
@@ -157,12 +160,12 @@ def read_experiment(
 
 def experiment_names(config_dirs: Sequence[Path] = ()) -> list[str]:
     """The experiments in conf/ and in the user's own folders."""
-    return _names("experiment", config_dirs)
+    return choice_names("experiment", config_dirs)
 
 
 def known_spelling(group: str, choice: str, config_dirs: Sequence[Path]) -> str:
     """A choice as its file is spelt; as it is if there is no such file."""
-    return _spelling(choice, _names(group, config_dirs)) or choice
+    return _spelling(choice, choice_names(group, config_dirs)) or choice
 
 
 def _spelling(choice: str, names: Sequence[str]) -> str | None:
@@ -171,7 +174,8 @@ def _spelling(choice: str, names: Sequence[str]) -> str | None:
     return next((name for name in names if name.lower() == choice.lower()), None)
 
 
-def _names(group: str, config_dirs: Sequence[Path]) -> list[str]:
+def choice_names(group: str, config_dirs: Sequence[Path]) -> list[str]:
+    """The choices of a group in conf/ and in the user's own folders."""
     folders = (*config_dirs, conf_dir())
     return sorted({path.stem for folder in folders for path in (folder / group).glob("*.yaml")})
 
@@ -190,6 +194,47 @@ def check_names(config_dirs: Sequence[Path], hydra_overrides: Sequence[str] = ()
                     allowed = f"has {name}, and so has {taken[name]}: rename one of them"
                     raise InputError(setting, folder, allowed)
                 taken[name] = folder
+
+
+def check_words(words: Iterable[str]) -> None:
+    """Refuse overrides that are wrong whatever else is set, before Hydra, which starts slowly.
+
+    That is seen of plain values of settings only; all others are left to Hydra.
+    """
+    known = (*_KNOWN, *GROUPS, *SPLIT_KEYS, *_EXPERIMENT_KEYS)
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key.isidentifier():
+            continue
+        if key not in known:
+            raise _unknown_setting(key, text)
+        for one in text.split(","):
+            if key in _KNOWN and _PLAIN.fullmatch(one):
+                check_setting(key, _budget(key, _plain_value(one)))
+
+
+def _plain_value(text: str) -> Any:
+    """A plain value as Hydra's grammar reads it."""
+    lower = text.lower()
+    if lower in _CONSTANTS:
+        return _CONSTANTS[lower]
+    if re.fullmatch(r"[+-]?\d+(_\d+)*", text):
+        return int(text)
+    # float() takes more words for infinity than the grammar
+    is_number = lower.lstrip("+-") in ("inf", "nan") or re.search(r"\d", text)
+    with contextlib.suppress(ValueError):
+        return float(text) if is_number else text
+    return text
+
+
+def _unknown_setting(key: str, value: Any) -> InputError:
+    return InputError(key, value, f"unknown setting; known: {', '.join(sorted(_KNOWN))}")
+
+
+def _budget(name: str, value: Any) -> Any:
+    """A budget may be infinite in YAML's spelling, too."""
+    is_text = name in ("x_eps", "y_eps") and isinstance(value, str)
+    return math.inf if is_text and value.lower() in _INFINITE else value
 
 
 def _searched(hydra_overrides: Sequence[str]) -> list[Path]:
@@ -486,12 +531,10 @@ def _settings(config: dict[str, Any], values: Sequence[tuple[Any, Any]]) -> Sett
     if "${" in str(config):
         config = _resolved(config)
     wanted = {key: value for key, value in config.items() if key not in _EXPERIMENT_KEYS}
-    for name in ("x_eps", "y_eps"):
-        if isinstance(wanted.get(name), str) and wanted[name].lower() in _INFINITE:
-            wanted[name] = math.inf
     for key, value in wanted.items():
         if key not in _KNOWN:
-            raise InputError(key, value, f"unknown setting; known: {', '.join(sorted(_KNOWN))}")
+            raise _unknown_setting(key, value)
+        wanted[key] = _budget(key, value)
     for key in sorted(_KNOWN - wanted.keys()):
         # Who takes a budget out may think that nothing is perturbed: no default in silence.
         allowed = f"every run has this setting: give it a value instead of taking it out (~{key})"

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from importlib import import_module
@@ -123,22 +123,8 @@ class Settings:
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        _positive("x_eps", self.x_eps, "must be a positive number, or inf for no perturbation")
-        _positive("y_eps", self.y_eps, "must be a positive number, or inf for no perturbation")
-        if self.learning_rate is not None:
-            _positive("learning_rate", self.learning_rate, "must be a positive number", inf=False)
-        if self.weight_decay is not None:
-            _in_range("weight_decay", self.weight_decay, 0, math.inf, "must be a number >= 0")
-        if self.dropout is not None:
-            _in_range("dropout", self.dropout, 0, 1, "must be a number in [0, 1)")
-        if self.max_epochs is not None:
-            _integer("max_epochs", self.max_epochs, at_least=1)
-        for name in ("hidden_dim", "repeats"):
-            _integer(name, getattr(self, name), at_least=1)
-        _integer("seed", self.seed, at_least=0)
-        _one_of("split", self.split, ("random", "fixed", "collection"))
-        _one_of("selection", self.selection, SELECTIONS)
-        _one_of("kernels", self.kernels, ("auto", "numba", "torch"))
+        for name in _CHECKS:
+            check_setting(name, getattr(self, name))
         for name in self.outputs:
             _one_of("save", name, OUTPUTS)
         if not isinstance(self.metrics, Mapping):
@@ -147,30 +133,8 @@ class Settings:
             known = {**self.metrics, self.metric: OTHER_METRICS[self.metric]}
             object.__setattr__(self, "metrics", known)
         _one_of("metric", self.metric, tuple({**self.metrics, **OTHER_METRICS}))
-        if self.time_limit not in (None, "auto"):
-            allowed = "must be a number of seconds > 0, auto, or null for none"
-            _positive("time_limit", self.time_limit, allowed)
-        if self.workers is not None:
-            allowed = "must be a whole number >= 1, or 0 to compute in this process"
-            _integer("workers", self.workers, at_least=0, allowed=allowed)
-        if not (isinstance(self.force, bool) or self.force == "engine"):
-            raise InputError("force", self.force, "must be true, false or engine")
-        if not isinstance(self.dry_run, bool):
-            raise InputError("dry_run", self.dry_run, "must be true or false")
-        # Whether there is such a device is a question to the machine that computes.
-        if not re.fullmatch(r"auto|(cpu|cuda)(:[0-9]+)?", str(self.device)):
-            raise InputError("device", self.device, "must be auto, cpu, cuda or cuda:N")
-        for name in ("data_dir", "results_dir"):
-            if not isinstance(getattr(self, name), str | Path) or not str(getattr(self, name)):
-                raise InputError(name, getattr(self, name), "must be a folder")
-        for name in ("reports", "labels"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, str | Path) and str(value)):
-                raise InputError(name, value, "must be a file")
         if self.labels is not None and self.reports is None:
             raise InputError("labels", self.labels, "is for runs with reports=FILE only")
-        if self.hparams is not None and not (isinstance(self.hparams, str) and self.hparams):
-            raise InputError("hparams", self.hparams, "must be paper, tuned or a file")
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -659,7 +623,11 @@ def _check_types(kind: str, found: type[Any], options: Mapping[str, Any]) -> Non
         types = tuple(t for name in allowed for t in _PLAIN_TYPES[name])
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
             wanted = " or ".join(sorted(names))
-            raise InputError(f"{kind}.{f.name}", value, f"must be of type {wanted}")
+            given = "null" if value is None else type(value).__name__
+            reason = f"must be of type {wanted}, not {given}"
+            if str in types:  # nan, 1 and true are text in quotes only
+                reason += f""": '"{value}"' is text"""
+            raise InputError(f"{kind}.{f.name}", value, reason)
 
 
 @lru_cache(maxsize=128)
@@ -727,3 +695,65 @@ def _integer(setting: str, value: Any, *, at_least: int, allowed: str = "") -> N
 def _one_of(setting: str, value: Any, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise InputError(setting, value, f"must be one of {', '.join(allowed)}")
+
+
+def _path(setting: str, value: Any, allowed: str) -> None:
+    if not isinstance(value, str | Path) or not str(value):
+        raise InputError(setting, value, allowed)
+
+
+def _device(setting: str, value: Any) -> None:
+    # Whether there is such a device is a question to the machine that computes.
+    if not re.fullmatch(r"auto|(cpu|cuda)(:[0-9]+)?", str(value)):
+        raise InputError(setting, value, "must be auto, cpu, cuda or cuda:N")
+
+
+def _flag(setting: str, value: Any, *others: str) -> None:
+    if not (isinstance(value, bool) or value in others):
+        allowed = ", ".join(("true", "false", *others))
+        raise InputError(setting, value, f"must be {' or '.join(allowed.rsplit(', ', 1))}")
+
+
+_BUDGET = "must be a positive number, or inf for no perturbation"
+_WORKERS = "must be a whole number >= 1, or 0 to compute in this process"
+# Settings whose values are right or wrong whatever the others are.
+_CHECKS: Mapping[str, Callable[[str, Any], None]] = {
+    "x_eps": lambda name, value: _positive(name, value, _BUDGET),
+    "y_eps": lambda name, value: _positive(name, value, _BUDGET),
+    "learning_rate": lambda name, value: _positive(
+        name, value, "must be a positive number", inf=False
+    ),
+    "weight_decay": lambda name, value: _in_range(
+        name, value, 0, math.inf, "must be a number >= 0"
+    ),
+    "dropout": lambda name, value: _in_range(name, value, 0, 1, "must be a number in [0, 1)"),
+    "max_epochs": lambda name, value: _integer(name, value, at_least=1),
+    "hidden_dim": lambda name, value: _integer(name, value, at_least=1),
+    "repeats": lambda name, value: _integer(name, value, at_least=1),
+    "seed": lambda name, value: _integer(name, value, at_least=0),
+    "split": lambda name, value: _one_of(name, value, ("random", "fixed", "collection")),
+    "selection": lambda name, value: _one_of(name, value, SELECTIONS),
+    "kernels": lambda name, value: _one_of(name, value, ("auto", "numba", "torch")),
+    "time_limit": lambda name, value: (
+        None
+        if value == "auto"
+        else _positive(name, value, "must be a number of seconds > 0, auto, or null for none")
+    ),
+    "workers": lambda name, value: _integer(name, value, at_least=0, allowed=_WORKERS),
+    "force": lambda name, value: _flag(name, value, "engine"),
+    "dry_run": _flag,
+    "device": _device,
+    "data_dir": lambda name, value: _path(name, value, "must be a folder"),
+    "results_dir": lambda name, value: _path(name, value, "must be a folder"),
+    "reports": lambda name, value: _path(name, value, "must be a file"),
+    "labels": lambda name, value: _path(name, value, "must be a file"),
+    "hparams": lambda name, value: _path(name, value, "must be paper, tuned or a file"),
+}
+# Of these None leaves the value open.
+_OPEN = {f.name for f in fields(Settings) if f.default is None} | {"time_limit"}
+
+
+def check_setting(name: str, value: Any) -> None:
+    """Refuse a value that a setting cannot have, whatever the other settings are."""
+    if name in _CHECKS and not (value is None and name in _OPEN):
+        _CHECKS[name](name, value)

@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -22,14 +21,16 @@ _ENDED_BY_SIGNAL = 128
 class InputError(ValueError):
     """Bad input, reported in one line: the setting, its value, and what is allowed.
 
-    Entry points print the message without a stack trace and exit with code 2.
+    value: ``...`` for a word that is no setting, such as a flag, and has none.  Entry points
+    print the message without a stack trace and exit with code 2.
     """
 
     def __init__(self, setting: str, value: object, allowed: str) -> None:
         self.setting, self.value, self.allowed = setting, value, allowed
         text = "null" if value is None else str(value)  # as YAML and overrides have it
         shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-        super().__init__(f"{setting}={shown}: {allowed}")
+        given = setting if value is ... else f"{setting}={shown}"
+        super().__init__(f"{given}: {allowed}")
 
     def __reduce__(self) -> tuple[type["InputError"], tuple[str, object, str]]:
         return InputError, (self.setting, self.value, self.allowed)
@@ -159,6 +160,8 @@ def _leave_standard_output() -> None:
 
 def _refuse(error: InputError) -> int:
     if full_errors():
+        import traceback
+
         traceback.print_exception(error)
     _say(f"error: {error}")
     return 2

@@ -26,6 +26,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file, or a link to one, to be read.
+
+    Anything else is refused: a pipe or a device may keep its reader waiting for ever.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # no waiting for a pipe's writer
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        raise OSError(errno.EINVAL, "neither a file nor a link to one", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """A temporary file in the same folder, which takes the name at the end.

@@ -7,11 +7,11 @@ command.  So what both came to is kept beside the rows:
     <results_dir>/local/asked/<sources>/<words>.json        the settings that words stand for
     <results_dir>/local/resolved/<sources>/<settings>.json  the configurations that settings became
 
-``sources`` is a digest of the package, its YAML files, Hydra and its plug-ins, and the packages
-that graphs are drawn with, ``words`` one of a command's, and ``settings`` one of what is asked for,
-with the tables of hyper-parameters that are outside the package.  Where anything else takes part,
-such as YAML files, a class or a graph of the user's own, nothing is kept, and where nothing is kept
-everything is composed and resolved as ever.
+``sources`` is a digest of the package, its YAML files, Hydra and its plug-ins, and the versions of
+the packages that graphs are drawn with, ``words`` one of a command's, and ``settings`` one of what
+is asked for, with the tables of hyper-parameters that are outside the package.  Where anything else
+takes part, such as YAML files, a class or a graph of the user's own, nothing is kept, and where
+nothing is kept everything is composed and resolved as ever.
 """
 
 import contextlib
@@ -23,7 +23,6 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -55,7 +54,8 @@ SHARED = (
 )
 # What decides no configuration; of a data folder only the user's own files would.
 _UNRELATED = {*SHARED, "repeats"}
-_PACKAGES = ("torch", "numpy", "scipy", "hydra-core", "omegaconf")
+# Packages that take part, by the folders that say which versions are installed.
+_PACKAGES = re.compile(r"(torch|numpy|scipy|hydra_core|omegaconf)-.*\.(dist|egg)-info")
 # Words that mean the same wherever the same YAML files are: overrides without ~ and $, which may
 # stand for a home folder or for the environment, and flags that name no file.
 _LASTING = re.compile(r"-m|--multirun|--workers(=\d+)?|\d+|\+{0,2}(?!hydra\b)[\w./@-]+=[^$~]*")
@@ -317,9 +317,19 @@ def _sources() -> str:
     package = Path(__file__).parent
     for path in (*sorted(package.rglob("*.py")), *sorted(conf_dir().rglob("*.yaml"))):
         digest.update(str(path).encode() + b"\0" + path.read_bytes() + b"\0")
-    for name in _PACKAGES:
-        digest.update(version(name).encode() + b"\0")
-    for place in sys.path:  # plug-ins of Hydra may add to its search path
-        with contextlib.suppress(OSError):
-            digest.update("\0".join(sorted(os.listdir(Path(place, "hydra_plugins")))).encode())
+    for place in sys.path:
+        for name in (*_installed(place), *_names(os.path.join(place, "hydra_plugins"))):
+            digest.update(name.encode() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def _installed(place: str) -> list[str]:
+    """The packages in a folder, with their versions: importlib.metadata takes long to import."""
+    return [name for name in _names(place) if _PACKAGES.match(name)]
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder or "."))
+    except OSError:
+        return []

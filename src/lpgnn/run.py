@@ -1,14 +1,18 @@
 """``python -m lpgnn.run``: one private training, or a grid of them."""
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from lpgnn.errors import Ended, InputError, RunError, StorageError, exit_code
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from typing import Any
+
     from lpgnn.composition import Point
     from lpgnn.sweeps.session import Launcher
 
@@ -41,6 +45,8 @@ def _work(words: Sequence[str]) -> int:
 def compute(config: Any) -> None:
     """Hydra's task: one run, or one task of a sweep that a launcher has sent here."""
     if "task" in config:
+        from pathlib import Path
+
         from lpgnn.sweeps.jobs import compute_job
 
         compute_job(Path(config.task))
@@ -66,6 +72,8 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     points = expand(arguments, multirun=True, hydra_overrides=config.hydra.overrides.hydra)
     launcher = None
     if launch is not None:
+        from pathlib import Path
+
         from lpgnn.sweeps.session import Launcher  # brings torch
 
         name = str(config.hydra.runtime.choices["hydra/launcher"])
@@ -73,7 +81,7 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     _end(_run_points(points, config.hydra, launcher))
 
 
-def _run_points(points: "Sequence[Point]", hydra: Any, launcher: "Launcher | None" = None) -> int:
+def _run_points(points: Sequence[Point], hydra: Any, launcher: Launcher | None = None) -> int:
     from lpgnn.composition import is_closed
     from lpgnn.finished import keep_asked, tell_finished
 
@@ -95,7 +103,7 @@ def _end(code: int) -> None:
 
 
 if __name__ == "__main__":
-    # By its own name, by which a launcher's process finds the task.
-    from lpgnn.run import main as run_main
+    from lpgnn.__main__ import main as verb_main
 
-    sys.exit(run_main())
+    # By the module's own name, by which a launcher's process finds the task.
+    sys.exit(verb_main(["run", *sys.argv[1:]]))

@@ -1,11 +1,11 @@
 """``python -m lpgnn.status``: where the sweeps of a results folder stand, from any machine."""
 
-import argparse
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from lpgnn.commands import Command
 from lpgnn.counting import counted
 from lpgnn.errors import InputError, exit_code
 from lpgnn.rows import RowStore, Status, records
@@ -15,11 +15,11 @@ _START_SECONDS = 30.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lpgnn.status",
-        description="Runs done, running, failed and left of every sweep that is under way or was "
-        "stopped, with the time left.",
-        epilog="A sweep that has finished is not listed.  Exit codes: 0 done, 2 bad input.",
+    parser = Command(
+        "status",
+        "Runs done, running, failed and left of every sweep that is under way or was stopped, "
+        "with the time left.",
+        "A sweep that has finished is not listed.  Exit codes: 0 done, 2 bad input.",
     )
     parser.add_argument("results_dir", nargs="?", default="results", help="default: results")
     parser.add_argument("--watch", action="store_true", help="again every few seconds, to the end")

@@ -21,7 +21,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lpgnn.application import run_application
 from lpgnn.composition import Point, expand
@@ -29,12 +29,9 @@ from lpgnn.config import Settings, facts_of
 from lpgnn.errors import InputError, exit_code
 from lpgnn.hyperparameters import TUNED_FILE, TUNING_SEED, load_table
 from lpgnn.rows import Requirements, Row, RowStore, write_atomically
-from lpgnn.sweeps import (
-    CostModel,
-    Execution,
-    plan_tasks,
-    run_tasks,
-)
+
+if TYPE_CHECKING:
+    from lpgnn.sweeps import Execution
 
 X_BUDGETS = (0.01, 0.1, 1.0, 2.0, 3.0, math.inf)
 Y_BUDGETS = (0.5, 1.0, 2.0, 3.0, math.inf)
@@ -158,9 +155,11 @@ def private_criterion(rows: Iterable[Row]) -> tuple[int, float]:
 
 
 def choose(
-    candidates: Mapping[Pair, Sequence[Candidate]], execution: Execution, store: RowStore
+    candidates: Mapping[Pair, Sequence[Candidate]], execution: "Execution", store: RowStore
 ) -> dict[Pair, Candidate]:
     """Train what is missing of the candidates and take the best of each pair of budgets."""
+    from lpgnn.sweeps import CostModel, plan_tasks, run_tasks  # brings torch
+
     resolved = {id(one): one.settings.resolve() for group in candidates.values() for one in group}
     work = {
         configuration.identity: (
@@ -313,6 +312,8 @@ def tune(
     folder = base.results_path / "tuning"
     store = RowStore(folder)
     store.check_writable()
+    from lpgnn.sweeps import Execution  # brings torch
+
     execution = Execution(
         *(base.data_path, folder, base.device, base.kernels, base.workers),
         time_limit=base.time_limit,

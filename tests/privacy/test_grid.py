@@ -14,9 +14,11 @@ from lpgnn.data.sparse import CsrMatrix
 from lpgnn.kernels import geometric, plain_geometric
 from lpgnn.privacy import (
     AnalyticGaussian,
+    GrrFs,
     Laplace,
     MultiBit,
     OneBit,
+    Piecewise,
     RandomizedResponse,
     exact,
     grid,
@@ -27,6 +29,7 @@ from lpgnn.privacy.exact import (
     least_probability,
     log_probability,
     rounding_loss,
+    share,
 )
 
 from .pvalues import ALPHA, counts_p_value, mean_p_value, seeded
@@ -274,6 +277,25 @@ def test_bits_as_drawn_have_a_ratio_of_at_most_their_budget(z: float) -> None:
     assert least_probability(2.0) == pytest.approx(1 / (1 + math.exp(2)), rel=1e-14)
     assert least_probability(2.0) * (1 + math.exp(2)) >= 1
     assert least_probability(1e-20) == 0.5
+
+
+@pytest.mark.parametrize(("epsilon", "m"), [(512.0, 234), (1.0, 49), (3.0, 1433), (7.0, 3)])
+def test_all_bits_together_spend_at_most_the_budget(epsilon: float, m: int) -> None:
+    """At 512 / 234 a share is rounded up: 234 of it are more than 512."""
+    for mechanism in (MultiBit(epsilon, m + 1, num_samples=m), OneBit(epsilon, m)):
+        low, high = mechanism.bit_probability(torch.tensor([0.0, 1.0])).tolist()
+        with mpmath.workdps(50):
+            assert m * mpmath.log(mpmath.mpf(high) / low) <= epsilon
+    for spent in (GrrFs(epsilon, m, num_samples=m).spent(), Piecewise(epsilon, m).spent()):
+        assert spent <= Decimal(epsilon)
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(512.0, 234), (0.3, 3), (1e-300, 7), (5.0, 1)])
+def test_a_share_of_a_budget_is_the_greatest_float(epsilon: float, count: int) -> None:
+    one = share(epsilon, count)
+    assert Fraction(one) * count <= Fraction(epsilon)
+    assert Fraction(math.nextafter(one, math.inf)) * count > Fraction(epsilon)
+    assert count > 1 or one == epsilon
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 36.0, 40.0, 1e3, 1e300])

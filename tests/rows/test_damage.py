@@ -345,6 +345,23 @@ def test_a_folder_in_place_of_a_file(
 
 
 @pytest.mark.parametrize("place", ["rows/sbm.csv", "local/sbm.csv", "local/shards/sbm.x.csv"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_pipe_or_a_device_in_place_of_a_file(
+    kind: str, place: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who opened the pipe would wait for its writer for ever."""
+    path = tmp_path / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    append_in_child(tmp_path, ROWS)
+    reason = "cannot be read (neither a file nor a link to one)"
+    check(tmp_path, path, KEYS, reason, caplog)
+
+
+@pytest.mark.parametrize("place", ["rows/sbm.csv", "local/sbm.csv", "local/shards/sbm.x.csv"])
 def test_a_link_to_nowhere(place: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / place).symlink_to(tmp_path / "nowhere.csv")

@@ -1,6 +1,5 @@
 """The command line of the benchmarks."""
 
-import argparse
 import sys
 from collections.abc import Sequence
 
@@ -9,6 +8,7 @@ from lpgnn.bench.costs import fit_costs
 from lpgnn.bench.profile import measure_profile
 from lpgnn.bench.scale import measure_one, measure_scale
 from lpgnn.bench.speed import measure_speed
+from lpgnn.commands import Command
 from lpgnn.errors import InputError, exit_code
 
 _VERBS = {
@@ -22,12 +22,8 @@ _VERBS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     usage = "\n".join(f"  {verb}: {options}" for verb, (_, options) in _VERBS.items())
-    parser = argparse.ArgumentParser(
-        prog="python -m lpgnn.bench",
-        description=description,
-        epilog=f"options:\n{usage}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    purpose, _, verbs = (description or "").strip().partition("\n\n")
+    parser = Command("bench", purpose, f"{verbs}\n\noptions:\n{usage}")
     parser.add_argument("words", nargs="*", metavar="[verb] option=value")
     words = list(parser.parse_args(arguments).words)
     verb = words.pop(0) if words and "=" not in words[0] else "speed"

@@ -23,7 +23,7 @@ Exit codes: 0 done, 1 a run failed or is missing, 2 bad input."""
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] in (["-h"], ["--help"]):
+    if {"-h", "--help"} & set(words):
         print(_USAGE)
         sys.exit(0)
     return exit_code(lambda: _main(words))

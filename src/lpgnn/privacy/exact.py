@@ -101,6 +101,15 @@ def cell_mass(size: int, s: Decimal) -> Decimal:
         curve.append(curve[-1] / (-2 * s**2 * (order + 1)))
 
 
+def share(epsilon: float, count: int) -> float:
+    """The greatest float z with count z <= epsilon: what each of so many draws may spend.
+
+    epsilon / count may be rounded up, and then all of them together would spend more than epsilon.
+    """
+    z = epsilon / count
+    return z if Fraction(z) * count <= Fraction(epsilon) else math.nextafter(z, 0)
+
+
 @functools.lru_cache(maxsize=256)
 def least_probability(epsilon: float) -> float:
     """The least p, of 53 binary places, of a bit that is one w.p. p or 1 - p: (1 - p)/p <= e^eps.

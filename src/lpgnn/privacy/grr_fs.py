@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.privacy.exact import least_probability, log_odds
+from lpgnn.privacy.exact import least_probability, log_odds, share
 from lpgnn.privacy.mechanism import FeatureMechanism, dense_chunks
 from lpgnn.privacy.multi_bit import MultiBit, sample_dimensions
 from lpgnn.privacy.reports import FeatureReports, Form
@@ -45,7 +45,7 @@ class GrrFs(FeatureMechanism):
     def spent(self) -> Decimal:
         """Exactly this: where x and x' differ in all features, every sample tells them apart."""
         m = self.bits().m
-        return m * log_odds(1 - least_probability(self.epsilon / m))
+        return m * log_odds(1 - least_probability(share(self.epsilon, m)))
 
     def perturb(self, features: CsrMatrix, *, generator: torch.Generator) -> FeatureReports:
         self.check_features(features)

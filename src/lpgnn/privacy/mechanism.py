@@ -18,7 +18,7 @@ from torch import Tensor
 from lpgnn.components import Component
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
-from lpgnn.privacy.exact import least_probability
+from lpgnn.privacy.exact import least_probability, share
 from lpgnn.privacy.reports import FeatureReports, Form
 
 # 2 MB of float64, which stays in the cache: a dense mechanism holds a few such arrays at a time.
@@ -137,7 +137,7 @@ class BitMechanism(FeatureMechanism):
         e^z wants bounds that are rounded to them, away from 0 and 1.  They also hold a float32
         feature that lies a rounding error outside [alpha, beta].
         """
-        z = self.epsilon / self.m
+        z = share(self.epsilon, self.m)
         lowest = math.exp(-z) / (1 + math.exp(-z))  # 1 / (e^z + 1) without overflow
         bound = least_probability(z)
         position = (x.double() - self.alpha) / self.width

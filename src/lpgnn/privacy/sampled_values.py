@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
+from lpgnn.privacy.exact import share
 from lpgnn.privacy.mechanism import FeatureMechanism
 from lpgnn.privacy.multi_bit import sample_dimensions
 from lpgnn.privacy.reports import FeatureReports, Form
@@ -44,7 +45,7 @@ class SampledValues(FeatureMechanism):
     @property
     def value_epsilon(self) -> float:
         """What each sampled feature may spend."""
-        return self.epsilon / self.k
+        return share(self.epsilon, self.k)
 
     @abstractmethod
     def randomize(self, t: Tensor, *, generator: torch.Generator) -> Tensor:

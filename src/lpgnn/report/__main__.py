@@ -1,10 +1,10 @@
 """``python -m lpgnn.report``: tables, figures and pages from the rows of a results folder."""
 
-import argparse
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from lpgnn.commands import Command
 from lpgnn.composition import experiment_names, load_experiment
 from lpgnn.config import Settings
 from lpgnn.counting import counted
@@ -18,29 +18,23 @@ _SETTINGS = ("results_dir", "selection", "data_dir")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m lpgnn.report",
-        description="Build tables and figures of experiments from the rows of a results folder.",
-        epilog="Settings: experiment=NAME (may be repeated; without it all that have rows, the "
-        "paper's comparison and report.html if they are among them, and a list of the runs on "
-        "other graphs, tables/runs), results_dir=results, selection=paper|released, "
-        "data_dir=data, and what else the run was given, such as dataset=cora or max_epochs=50.  "
+    command = Command(
+        "report",
+        "Build tables and figures of experiments from the rows of a results folder.",
+        "Settings: experiment=NAME (may be repeated; without it all that have rows, the paper's\n"
+        "comparison and report.html if they are among them, and a list of the runs on other\n"
+        "graphs, tables/runs), results_dir=results, selection=paper|released, data_dir=data, and\n"
+        "what else the run was given, such as dataset=cora or max_epochs=50.\n"
         "Exit codes: 0 done, 2 bad input.",
     )
-    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
-    parser.add_argument(
-        "--config-dir",
-        action="append",
-        default=[],
-        help="a folder of your own, with experiment/NAME.yaml; may be repeated",
-    )
-    given = parser.parse_intermixed_args(arguments)
-    return exit_code(lambda: _report(given.settings, given.config_dir))
+    command.takes_settings()
+    given = command.read(arguments)
+    return exit_code(lambda: _report(given.overrides, given.config_dir))
 
 
-def _report(words: Sequence[str], config_dirs: Sequence[str]) -> int:
+def _report(words: Sequence[str], config_dirs: Sequence[Path]) -> int:
     names, settings, overrides = parse(words)
-    folders = tuple(Path(folder).expanduser() for folder in config_dirs)
+    folders = tuple(folder.expanduser() for folder in config_dirs)
     data_dir = str(settings.data_dir)
     source = Source(settings.results_path, settings.selection, data_dir, overrides, folders)
     for name in names:

@@ -27,6 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from lpgnn.files import open_regular
 from lpgnn.processes import is_running
 from lpgnn.rows.schema import (
     COLUMNS,
@@ -159,7 +160,7 @@ class RowFile:
         self.signature = signature
         number = len(self.entries)
         try:
-            with self.path.open("rb") as file:
+            with open_regular(self.path) as file:
                 file.seek(self._offset)
                 self._read_lines(file)
         except FileNotFoundError:
