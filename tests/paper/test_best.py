@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -77,11 +78,11 @@ def test_a_line_of_the_table_from_the_published_rows_by_pandas(tmp_path: Path) -
     """Pubmed at (1, 1), printed as 74.9 ± 0.3: everything again, without any of our code."""
     found = best_accuracies(Source(ROWS.parent))
     write_best(found, tmp_path)
-    table = pd.read_csv(tmp_path / "best.csv")
+    table: Any = pd.read_csv(tmp_path / "best.csv")
     line = table[(table.dataset == "pubmed") & (table.x_eps == 1) & (table.y_eps == 1)]
     line = line.set_index("shown")
 
-    rows = pd.read_csv(ROWS / "pubmed.csv", keep_default_na=False)
+    rows: Any = pd.read_csv(ROWS / "pubmed.csv", keep_default_na=False)
     rows = rows[(rows.status == "ok") & (rows.seed == 0) & (rows.split == "random")]
     rows["released/test/acc"] = pd.to_numeric(rows["released/test/acc"])
     free = rows.feature.isin(["none", "ones", "ohd", "rnd"])
