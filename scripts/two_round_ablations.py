@@ -20,6 +20,7 @@ budgets, everything about half an hour.
 import argparse
 import csv
 import io
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -245,7 +246,7 @@ def diagnosis(make: Callable[[], Users]) -> dict[str, float]:
 
 def mixed(scores: Tensor, more: Tensor, labels: Tensor, known: Tensor) -> Tensor:
     """Scores and as much of others as serves the accuracy on known nodes best.  [c, N]"""
-    weights = [0.0, *(2.0 ** (i / 2) for i in range(-8, 17))]
+    weights = [0.0, *(math.pow(2, i / 2) for i in range(-8, 17))]
     tried = [scores + weight * more for weight in weights]
     right = [float((one.argmax(0) == labels)[known].float().mean()) for one in tried]
     return tried[right.index(max(right))]
@@ -253,8 +254,8 @@ def mixed(scores: Tensor, more: Tensor, labels: Tensor, known: Tensor) -> Tensor
 
 def scores_of(z: CsrMatrix, directions: Tensor) -> Tensor:
     """<w_k, z_v> for all nodes and classes.  [N, d], [c, d] -> [c, N]"""
-    scores: Tensor = _matrix(z) @ directions.double().t()
-    return scores.t()
+    scores: Tensor = (_matrix(z) @ directions.double().t()).t()
+    return scores
 
 
 def _matrix(z: CsrMatrix) -> Tensor:

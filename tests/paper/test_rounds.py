@@ -107,11 +107,13 @@ def test_variants_are_compared_with_the_present_learner_and_with_blank(tmp_path:
     rows = [[one.text for one in row] for block in found.grid("pubmed").blocks for row in block]
     assert [row[0] for row in rows] == [
         "present − its blank control",
+        "present − answers of other nodes",
         "own answer only − present",
         "shuffled directions − blank control",
         "answers of other nodes − blank control",
     ]
-    assert rows[1][1] == "-0.60 ± 1.27"  # t with one degree of freedom: 12.706 * 0.1
+    assert rows[1][1] == "+2.00 ± 0.00"
+    assert rows[2][1] == "-0.60 ± 1.27"  # t with one degree of freedom: 12.706 * 0.1
 
 
 DIAGNOSED = """\

@@ -250,11 +250,26 @@ class Ablations:
         """A variant minus the present learner, on users with features."""
         return _paired(*(self.values(graph, at, "raw", v) for v in (variant, self.PRESENT)))
 
+    def over_others(self, graph: str, at: tuple[str, str], variant: str) -> Difference | None:
+        """A variant minus the present learner on answers of other nodes: a control with features.
+
+        Users without features all have the same score, so that their answers look like nobody's.
+        """
+        return _paired(*(self.values(graph, at, "raw", v) for v in (variant, self.NULLS[1])))
+
+    def information(self) -> Family:
+        """The present learner minus itself on answers of other nodes, over all budgets."""
+        places = self._places()
+        return Family(tuple(self.over_others(*at, self.PRESENT) for at in places))
+
     def grid(self, graph: str) -> Grid:
         """The present learner's gain over its blank control, and how variants change the result."""
         budgets = self.budgets(graph)
         blocks = [
-            [self._row("present − its blank control", graph, self.PRESENT, self.gain)],
+            [
+                self._row("present − its blank control", graph, self.PRESENT, self.gain),
+                self._row(f"present − {self.NULLS[1]}", graph, self.PRESENT, self.over_others),
+            ],
             [
                 self._row(f"{name} − present", graph, name, self.change)
                 for name in self.variants
