@@ -168,13 +168,14 @@ class TwoRounds:
         return str(Family(tuple(self.over_labels().values())))
 
     def below_labels(self) -> list[str]:
-        """Where two rounds are surely worse than their own starting point, after Holm."""
+        """Where two rounds are worse than their own starting point: an interval below 0."""
         found = self.over_labels()
         adjusted = zip(found.items(), holm([one.p for one in found.values()]), strict=True)
         return [
             f"{title(graph)} at ({x_eps}, {value_text(y_eps)}) {one}"
+            + (", also after Holm's correction" if p < 0.05 else "")
             for ((graph, y_eps, x_eps), one), p in adjusted
-            if one.below_zero and p < 0.05
+            if one.below_zero
         ]
 
 
@@ -191,7 +192,8 @@ def _start(numbers: Mapping[float, Number]) -> str:
         )
         for is_above in (_is_above, _surely_above)
     )
-    return plain if plain == kept else f"{plain} (Holm: {kept})"
+    same = plain == kept or plain.startswith("undecided")
+    return plain if same else f"{plain} (Holm: {kept})"
 
 
 def _is_above(number: Number) -> bool:
