@@ -185,7 +185,10 @@ def test_what_is_no_grid_may_belong_to_one_choice_only(
     [
         (["-m", "x_eps=interval(0,1)"], "error: x_eps=interval(0,1): has no steps"),
         (["x_eps=1,2"], "error: x_eps=1,2: is a grid: add -m"),
-        (["hydra/launcher=nowhere", "-m"], "error: hydra/launcher=nowhere: must be one of basic, joblib"),
+        (
+            ["hydra/launcher=nowhere", "-m"],
+            "error: hydra/launcher=nowhere: must be one of basic, joblib",
+        ),
         (["hydra.nothing=1"], "error: hydra.nothing=1: not understood"),
         (["logger=null"], "error: logger=null: must be one of"),
         (["-m", "mechanism=5"], "error: mechanism=5: must be one of"),

@@ -21,7 +21,8 @@ from lpgnn import config
 from lpgnn.composition import expand
 from lpgnn.config import component_names
 from lpgnn.errors import exit_code
-from lpgnn.rows import RowStore, reading
+from lpgnn.files import open_regular
+from lpgnn.rows import RowStore
 from lpgnn.run import main
 from lpgnn.sweeps import pool
 from lpgnn.sweeps.session import run_points
@@ -180,13 +181,12 @@ def test_rows_are_read_once_however_many_configurations_there_are(
         store.compact(publish=name == "published")
         copies.append(tmp_path / name)
     read: Counter[Path] = Counter()
-    file_open = reading.open_regular
 
     def counted(path: Path) -> Any:
         read[path] += path.suffix == ".csv"
-        return file_open(path)
+        return open_regular(path)
 
-    monkeypatch.setattr(reading, "open_regular", counted)
+    monkeypatch.setattr("lpgnn.rows.reading.open_regular", counted)
     for folder, name in zip(copies, ("rows", "local"), strict=True):
         for _ in range(2):
             assert grid(folder, *GRID) == 0

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -291,3 +292,14 @@ def test_it_needs_users_and_a_protocol() -> None:
         replace(run, respondents=None).ask(torch.tensor([0]), VectorQuestion(D))
     with pytest.raises(InputError, match="cannot learn again from a file"):
         TwoRoundLearner().apply({}, run, server_of(run.collected), "paper")
+
+
+def test_users_have_the_budget_of_the_run() -> None:
+    from lpgnn.config import Settings
+    from lpgnn.engine import respondents_of
+
+    configuration = Settings(dataset="sbm", learner="two_round", x_eps=0.7, y_eps=1.0).resolve()
+    graph = configuration.dataset.load(Path())
+    users = respondents_of(configuration, graph, 0, torch.arange(graph.num_nodes))
+    assert users is not None
+    assert users.epsilon == 0.7

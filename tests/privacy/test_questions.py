@@ -164,14 +164,14 @@ def test_a_node_cannot_be_asked_twice() -> None:
     users.ask(torch.tensor([1]), one_cut(1, 0.0))  # who was refused has spent nothing
 
 
-def test_who_fails_to_answer_has_spent_its_budget() -> None:
-    class Broken(VectorQuestion):
-        def answers(self, z: CsrMatrix, epsilon: float, *, generator: torch.Generator):  # type: ignore[no-untyped-def]
-            raise OSError("the line is dead")
+def test_who_fails_to_answer_has_spent_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise OSError("the line is dead")
 
+    monkeypatch.setattr(VectorQuestion, "answers", broken)
     users = respondents()
     with pytest.raises(OSError, match="dead"):
-        users.ask(torch.tensor([2]), Broken(2))
+        users.ask(torch.tensor([2]), VectorQuestion(2))
     assert not users.may_answer[2]
 
 
@@ -221,3 +221,17 @@ def test_shares_of_round_one() -> None:
 def test_options_of_two_rounds_are_checked(bad: dict[str, float]) -> None:
     with pytest.raises(InputError, match=f"{next(iter(bad))}="):
         TwoRound(**bad)  # type: ignore[arg-type]
+
+
+class Curious(VectorQuestion):
+    """A server's own class, which would take the vectors as they are."""
+
+    def answers(self, z: CsrMatrix, epsilon: float, *, generator: torch.Generator):  # type: ignore[no-untyped-def]
+        return z.to_dense()
+
+
+def test_users_answer_no_question_of_the_servers_own_making() -> None:
+    users = Respondents(CsrMatrix.from_dense(torch.eye(3)), 1.0, generator=seeded(0))
+    with pytest.raises(InputError, match="question=Curious: must be a VectorQuestion or"):
+        users.ask(torch.arange(3), Curious(3))
+    assert bool(users.may_answer.all())  # nothing is spent by what was never answered

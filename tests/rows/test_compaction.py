@@ -362,7 +362,11 @@ def test_the_entry_point(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_the_entry_point_refuses_bad_input(
-    bad: str, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    bad: str,
+    start: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").mkdir()

@@ -9,7 +9,13 @@ from lpgnn.client import Task
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
 from lpgnn.privacy.published import AnsweredQuestion, publish
-from lpgnn.privacy.questions import Answers, Question, unit_vectors
+from lpgnn.privacy.questions import (
+    Answers,
+    Question,
+    ScoreQuestion,
+    VectorQuestion,
+    unit_vectors,
+)
 
 
 class Respondents:
@@ -38,6 +44,10 @@ class Respondents:
         if bool(self._spent[nodes].any()):
             node = int(nodes[self._spent[nodes]][0])
             raise InputError("nodes", node, "has spent its x_eps: it answers no other question")
+        # A class of the server's own could answer with anything: users know two questions.
+        if type(question) not in (VectorQuestion, ScoreQuestion):
+            allowed = "must be a VectorQuestion or a ScoreQuestion"
+            raise InputError("question", type(question).__name__, allowed)
         if not question.fits(nodes.numel(), self.num_features):
             allowed = f"must be for {nodes.numel()} nodes with {self.num_features} features"
             raise InputError("question", type(question).__name__, allowed)
