@@ -34,7 +34,10 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def draw_pareto(found: Sequence[Standing], datasets: Sequence[str], folder: Path) -> bytes:
-    """A panel per graph, where labels are private: clean ones have no finite total."""
+    """A panel per graph that has numbers of private labels: clean ones have no finite total."""
+    private = [one for one in found if math.isfinite(one.y_eps)]
+    known = {one.dataset for one in private}
+    datasets = [name for name in datasets if name in known] or datasets
     columns = min(_COLUMNS, len(datasets))
     rows = math.ceil(len(datasets) / columns)
     with our_style():
@@ -44,7 +47,7 @@ def draw_pareto(found: Sequence[Standing], datasets: Sequence[str], folder: Path
             axis.remove()
         handles: dict[str, Any] = {}
         for axis, dataset in zip(axes.flat, datasets, strict=False):
-            here = [one for one in found if one.dataset == dataset and math.isfinite(one.y_eps)]
+            here = [one for one in private if one.dataset == dataset]
             _draw_panel(axis, here)
             axis.set_title(dataset)
             axis.set_xlabel("total budget of a node")
