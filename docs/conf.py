@@ -1,7 +1,9 @@
 """Sphinx builds the documentation from here: ``make docs``."""
 
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS / "extensions"))
@@ -48,3 +50,14 @@ html_extra_path = ["../results/report.html"]
 html_math_renderer = "mathml"
 html_copy_source = False
 html_show_sourcelink = False
+
+
+def setup(app: Any) -> None:
+    app.connect("build-finished", _copy_rows)
+
+
+def _copy_rows(app: Any, error: Exception | None) -> None:
+    """The report links each number to the file of its rows."""
+    if error is None:
+        rows = Path(__file__).parents[1] / "results" / "rows"
+        shutil.copytree(rows, Path(app.outdir) / "rows", dirs_exist_ok=True)
