@@ -38,7 +38,7 @@ def _main(words: list[str]) -> int:
 
         overrides = _checked(words[1:])
         folder = _results_dir(overrides)
-        if not RowStore(folder).datasets():  # planning takes seconds: this is told at once
+        if not RowStore(folder).datasets():  # checked first: planning takes seconds
             raise InputError("results_dir", folder, "has no rows of the benchmark: run it first")
         _write(_complete(load_protocol(), overrides), folder)
         return 0

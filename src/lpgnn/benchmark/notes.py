@@ -8,6 +8,7 @@ from lpgnn.benchmark.entries import Entry
 from lpgnn.benchmark.plan import BLANK, Plan
 from lpgnn.benchmark.standings import Against, Computed, Standing, against, sentence
 from lpgnn.report.grid import Grid
+from lpgnn.report.templates import markdown_templates
 
 DEFAULT = "mb"  # randomized response and Drop, as most entries have them
 # Whether they stay above Drop where labels are private.
@@ -50,16 +51,16 @@ class Contest:
 def contests(found: Sequence[Standing], plan: Plan, names: Sequence[str]) -> list[Contest]:
     """Entries against the default, with Holm's correction over the cells of an entry on a graph."""
     budgets = [eps for eps in plan.protocol.y_eps if math.isfinite(eps)]
-    usual = {one.place[1:]: one for one in found if one.entry.name == DEFAULT and one.is_complete}
+    default = {one.place[1:]: one for one in found if one.entry.name == DEFAULT and one.is_complete}
     datasets = list(dict.fromkeys(one.dataset for one in found))
     made = []
     for name in (name for name in names if name in plan.entries):
         for dataset in datasets:
             pairs = [
-                (one, usual[one.place[1:]].cell)
+                (one, default[one.place[1:]].cell)
                 for one in found
                 if (one.entry.name, one.dataset) == (name, dataset)
-                and (one.y_eps in budgets and one.is_complete and one.place[1:] in usual)
+                and (one.y_eps in budgets and one.is_complete and one.place[1:] in default)
             ]
             judged = against(pairs, plan.protocol.selection)
             differences = tuple(one for one in judged if isinstance(one, Against))
@@ -71,16 +72,7 @@ def contests(found: Sequence[Standing], plan: Plan, names: Sequence[str]) -> lis
 
 def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
     """The section, without its heading."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("lpgnn", "benchmark"),
-        autoescape=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = markdown_templates("benchmark")
     environment.filters["grid"] = lambda grid: grid.to_markdown().rstrip("\n")
     plan = what.plan
     labels = [name for name, entry in plan.entries.items() if entry.family == "label mechanism"]

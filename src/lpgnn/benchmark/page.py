@@ -24,7 +24,8 @@ from lpgnn.benchmark.standings import (
 )
 from lpgnn.report.evidence import other_rule
 from lpgnn.report.grid import Grid, Shown
-from lpgnn.report.notation import canonical, html_text, symbol, value_text
+from lpgnn.report.notation import canonical, symbol, value_text
+from lpgnn.report.templates import page_templates
 from lpgnn.rows import write_atomically
 
 _RULE_TEXTS = {
@@ -152,17 +153,7 @@ def _page(
 ) -> str:
     import base64
 
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    environment = Environment(
-        loader=PackageLoader("lpgnn", "benchmark"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["symbols"] = lambda text: Markup(html_text(text))
+    environment = page_templates("benchmark")
     plan = what.plan
     return environment.get_template("leaderboard.html.j2").render(
         rows=json.dumps([_row(one) for one in found]).replace("</", "<\\/"),

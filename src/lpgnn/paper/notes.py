@@ -16,6 +16,7 @@ from lpgnn.paper.statistics import DATASETS
 from lpgnn.paper.wording import MISSING
 from lpgnn.report.grid import Grid
 from lpgnn.report.notation import value_text
+from lpgnn.report.templates import markdown_templates
 from lpgnn.rows import RowStore, write_atomically
 
 ROUNDING, CHECK = "rounding.csv", "independent_check.csv"
@@ -31,16 +32,7 @@ def write_notes(claims: Claims) -> None:
 
 def fill(template: str, claims: Claims) -> str:
     """Fill a Markdown template of this package with claims and the words for them."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("lpgnn.paper", ""),
-        autoescape=False,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = markdown_templates("paper")
     names = ("mean", "interval", "points", "span", "listed", "verdict", "wins", "clearly_loses")
     environment.filters |= {name: getattr(wording, name) for name in names}
     environment.filters["grid"] = lambda grid: grid.to_markdown().rstrip("\n")

@@ -10,8 +10,9 @@ from urllib.parse import quote
 from lpgnn.counting import counted
 from lpgnn.report.evidence import FOLDERS, Cell, Results, other_rule
 from lpgnn.report.grid import Grid
-from lpgnn.report.notation import canonical, html_text
+from lpgnn.report.notation import canonical
 from lpgnn.report.tables import Table
+from lpgnn.report.templates import page_templates
 from lpgnn.rows import Row
 
 # What an address in double quotes may hold as it is.
@@ -41,17 +42,8 @@ def render(
 
     results: the address of the results folder from the page, as "../"
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
 
-    environment = Environment(
-        loader=PackageLoader("lpgnn", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["symbols"] = lambda text: Markup(html_text(text))
+    environment = page_templates()
     environment.filters["data_uri"] = data_uri
     missing = [row for one in built for row in gaps(one.results)]
     made = origins(built)
