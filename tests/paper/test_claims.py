@@ -16,7 +16,7 @@ from lpgnn.bench.scale import GROWTH_GOAL, growth, read_rows
 from lpgnn.composition import experiment_names
 from lpgnn.paper import paper_page, wording
 from lpgnn.paper.best import best_accuracies, write_best
-from lpgnn.paper.claims import EARLY, Claims, Kept
+from lpgnn.paper.claims import Claims, Kept
 from lpgnn.paper.comparison import compare, write_comparison
 from lpgnn.paper.curves import CONVEXITY
 from lpgnn.paper.documents import DOCUMENTS, marks, write_documents
@@ -354,7 +354,6 @@ def test_epochs_that_are_kept_early_are_told(committed: Claims) -> None:
 def test_the_median_epoch_tells_a_network_that_was_hardly_trained(
     epochs: tuple[int, ...], is_early: bool
 ) -> None:
-    assert EARLY == 3
     assert Kept(epochs, Count(()), None).is_early is is_early
 
 

@@ -27,7 +27,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     add("1", {**labels, **fewer})
     swapped = {"0": labels["labels only"], "labels only": [60.0] * 3}
     add("2", {**swapped, **fewer})
-    # Features are surely best, and best by a mean that an interval does not support.
+    # Features are best beyond the intervals, and best by a mean that an interval does not support.
     add("4", {**labels, **fewer, "0.5": [55.0, 56.0, 57.0]})
     add("6", {**labels, **fewer, "0.75": [70.0, 45.0, 60.0]})
     # Not all columns are there.
@@ -37,7 +37,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 
 def test_the_best_split_of_each_total(source: Source) -> None:
     found = best_splits(source)["paper's protocol"]["Planted"]
-    texts = {total: best and (best.text, best.surely_features) for total, best in found.items()}
+    texts = {total: best and (best.text, best.features_pay) for total, best in found.items()}
     assert texts == {
         "1": ("0: 51.0", False),
         "2": ("0: 60.0", False),
@@ -53,7 +53,8 @@ def test_they_are_counted_and_laid_out(source: Source) -> None:
     # Labels only stands in both tables, but nothing else of the second is there.
     assert splits_sentences(found) == [
         "Paper's protocol: all on labels has the highest mean in 2 of 4 pairs of graph and total "
-        "budget that are complete, of 24; a share for features is surely better on Planted at 4."
+        "budget that are complete, of 24; a share for features has intervals above 0 over it on "
+        "Planted at 4."
     ]
     grid = splits_grid(found)
     assert grid is not None

@@ -204,3 +204,25 @@ def test_noise_that_was_drawn_in_floating_point_is_counted(tmp_path: Path) -> No
     )
     again = tables_of(Source(tmp_path, "paper").results("mechanisms"))["mechanisms"]
     assert again.old_noise() == []
+
+
+def test_hardly_trained_networks_are_marked(tmp_path: Path) -> None:
+    for learner, epochs in (("forward", (1, 3, 400)), ("cross_entropy", (4, 4, 1))):
+        add_rows(tmp_path, run(learner=learner), [70.0, 71.0, 72.0])
+        store = RowStore(tmp_path)
+        own = [row for row in store.read("cora") if row["learner"] == learner]
+        kept = [row | {"paper/epoch": str(n)} for row, n in zip(own, epochs, strict=True)]
+        store.append("cora", kept)
+    # What trains no network is kept at epoch 1, and says nothing by it.
+    lazy = run(learner={"_target_": "lpgnn.learners.LabelPropagation", "walk": "lazy"})
+    add_rows(tmp_path, lazy, [60.0] * 3)
+    one = [row for row in store.read("cora") if row["learner"] == "label_propagation"]
+    store.append("cora", [row | {"paper/epoch": "1"} for row in one])
+    table = tables(tmp_path)["wide"]
+    table.write(tmp_path)
+    frame = table.frame().dropna(subset="mean").set_index("column")
+    assert frame["kept_epoch"].dropna().to_dict() == {"forward": 3.0, "cross_entropy": 4.0}
+    (line,) = [line for line in (tmp_path / "wide.md").read_text().splitlines() if "0.5" in line]
+    assert line.count("†") == 1
+    assert "71.0 ± 1.0, 3 of 10 repeats †" in line
+    assert any(note.startswith("† hardly trained") for note in table.notes())

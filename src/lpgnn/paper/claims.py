@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median
+from statistics import fmean
 
 from lpgnn.hyperparameters import load_table
 from lpgnn.paper.comparison import Judged, Verdict, stricter_rules
@@ -23,8 +23,8 @@ from lpgnn.paper.wording import (
     points,
     span,
 )
-from lpgnn.report.evidence import Cell
-from lpgnn.report.grid import Grid, Shown
+from lpgnn.report.evidence import DAGGER, Cell, hardly_trained
+from lpgnn.report.grid import Grid
 from lpgnn.report.notation import value_text
 from lpgnn.report.paired import Difference, holm, welch_difference
 from lpgnn.report.tables import Number
@@ -105,12 +105,12 @@ class Kept:
         rows = [row for row in cell.rows if row["status"] == "ok" and row.get(f"{rule}/epoch")]
         # The paper's rule alone tells whether there was one: the program's always takes the first.
         within = Count(tuple(row["paper/qualified"] == "true" for row in rows))
-        return cls(tuple(int(row[f"{rule}/epoch"]) for row in rows), within, summary)
+        return cls(cell.kept_epochs(rule), within, summary)
 
     @property
     def is_early(self) -> bool:
         """Whether the network has hardly been trained in at least half of the repeats."""
-        return bool(self.epochs) and median(self.epochs) <= EARLY
+        return hardly_trained(self.epochs)
 
     def __str__(self) -> str:
         """The range of epochs: 1 to 2."""
@@ -118,11 +118,6 @@ class Kept:
             return MISSING
         low, high = min(self.epochs), max(self.epochs)
         return str(low) if low == high else f"{low} to {high}"
-
-
-# A network that is kept this early has hardly been trained.
-EARLY = 3
-DAGGER = "†"
 
 
 class Claims:
@@ -550,15 +545,9 @@ class Claims:
         }
         return {eps: kept for eps, kept in found.items() if kept and kept.is_early}
 
-    def is_early(self, number: Number | None) -> bool:
-        """Whether a number is that of networks that were hardly trained."""
-        if number is None or number.cell is None or not number.cell.trains:
-            return False
-        return Kept.of(number.cell, self.source.selection, None).is_early
-
     def _marked(self, text: str, *numbers: Number | None) -> str:
         """A text with a dagger if one of the numbers behind it is of hardly trained networks."""
-        return f"{text} {DAGGER}" if any(map(self.is_early, numbers)) else text
+        return f"{text} {DAGGER}" if any(one and one.is_early for one in numbers) else text
 
     def features_against_blank(self) -> Grid:
         """MB minus blank in three families: intervals above and below 0, and Holm's counts."""
@@ -620,13 +609,8 @@ class Claims:
         return self.mean_at("equal_labels", graph, f"{who}, {edition}", y_eps)
 
     def equal_grid(self) -> Grid:
-        """The table of equal labels, with daggers."""
-
-        def show(number: Number) -> Shown:
-            shown = number.show()
-            return replace(shown, text=self._marked(shown.text, number))
-
-        return self.findings.tables["equal_labels"].grid(show)
+        """The table of equal labels."""
+        return self.findings.tables["equal_labels"].grid()
 
     def equal_graphs(self, row: str, y_eps: str) -> list[str]:
         """The graphs on which a row of that table is computed."""

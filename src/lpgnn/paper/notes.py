@@ -8,12 +8,13 @@ from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TUNING_SEED, load_table
 from lpgnn.paper import wording
 from lpgnn.paper.best import best_accuracies, best_grid, best_note, best_sentences
-from lpgnn.paper.claims import DAGGER, EARLY, Claims, title
+from lpgnn.paper.claims import Claims, title
 from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND_EXPERIMENTS, PAPER_EXPERIMENTS
 from lpgnn.paper.rounds import ABLATIONS, DIAGNOSIS, Ablations, Diagnosis, TwoRounds, read_lines
 from lpgnn.paper.statistics import DATASETS
 from lpgnn.paper.wording import MISSING
+from lpgnn.report.evidence import DAGGER, EARLY
 from lpgnn.report.grid import Grid
 from lpgnn.report.notation import value_text
 from lpgnn.report.templates import markdown_templates

@@ -1,6 +1,6 @@
 """What a total budget is best spent on: the experiment ``budget_split``, summed up."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lpgnn.paper.statistics import DATASETS, dataset
@@ -28,11 +28,11 @@ class Best:
     share: str
     text: str
     shares: tuple[str, ...]  # that were tried, 0 among them
-    # Features' share above 0, and surely better than all on labels; None: not known.
-    surely_features: bool | None
+    # Features' share above 0, with intervals above 0 over all on labels; None: not known.
+    features_pay: bool | None
 
     def show(self) -> Shown:
-        return Shown(self.text, bool(self.surely_features))
+        return Shown(self.text, bool(self.features_pay))
 
 
 BestSplits = dict[str, dict[str, dict[str, Best | None]]]  # by learner, graph and total
@@ -53,8 +53,12 @@ def best_split(numbers: Iterable[Number], results: Results) -> Best | None:
     assert own is not None
     differences = [results.difference(own, other) for other in rivals]
     known = [one.above_zero for one in differences if one is not None]
-    sure = None if all(known) and len(known) < len(differences) else all(known)
-    return Best(first, f"{first}: {means[first]:.1f}", shares, sure)
+    pays = None if all(known) and len(known) < len(differences) else all(known)
+    return Best(first, f"{first}: {means[first]:.1f}", shares, pays)
+
+
+def _places(where: Sequence[str]) -> str:
+    return "on " + "; on ".join(where) if where else "nowhere"
 
 
 def _shares(column: str) -> bool:
@@ -134,7 +138,7 @@ def _computed(table: Table) -> Iterator[str]:
 
 
 def splits_sentences(found: BestSplits) -> list[str]:
-    """Where all on labels is best, and where features surely are."""
+    """Where all on labels is best, and where a share for features is, beyond the intervals."""
     sentences = []
     for learner, graphs in found.items():
         pairs = [best for row in graphs.values() for best in row.values()]
@@ -149,16 +153,16 @@ def splits_sentences(found: BestSplits) -> list[str]:
             tried = " or ".join("/".join(shares) for shares in sorted(fewer))
             scope += f"; {count} of these have only the shares {tried}"
         on_labels = sum(not _shares(best.share) for best in known)
-        surely = {
-            graph: [total for total, best in row.items() if best and best.surely_features]
+        paying = {
+            graph: [total for total, best in row.items() if best and best.features_pay]
             for graph, row in graphs.items()
         }
-        open_ones = sum(best.surely_features is None for best in known)
-        where = [f"{graph} at {', '.join(totals)}" for graph, totals in surely.items() if totals]
+        open_ones = sum(best.features_pay is None for best in known)
+        where = [f"{graph} at {', '.join(totals)}" for graph, totals in paying.items() if totals]
         sentences.append(
             f"{learner[:1].upper()}{learner[1:]}: all on labels has the highest mean in "
             f"{on_labels} of {len(known)} pairs of graph and total budget{scope}; a share for "
-            f"features is surely better {'on ' + '; on '.join(where) if where else 'nowhere'}"
+            f"features has intervals above 0 over it {_places(where)}"
             f"{f' ({open_ones} not known)' if open_ones else ''}."
         )
     return sentences

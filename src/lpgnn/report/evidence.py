@@ -1,9 +1,11 @@
 """The numbers of an experiment: its points and the rows behind each."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 
 from lpgnn.composition import Experiment, Point, read_experiment
 from lpgnn.config import Configuration
@@ -87,6 +89,14 @@ class Cell:
             found[int(row["repeat"])] = row.get("engine") or row["revision"] + unknown
         return found
 
+    def kept_epochs(self, selection: str) -> tuple[int, ...]:
+        """The epoch that a rule keeps in each repeat; none where no network is trained."""
+        known = self.configuration
+        if known is not None and not known.learner.uses_network:
+            return ()
+        kept = (row.get(f"{selection}/epoch") for row in self.rows if row["status"] == "ok")
+        return tuple(int(epoch) for epoch in kept if epoch)
+
     def values(self, selection: str, metric: str = "acc") -> dict[int, float]:
         """A test metric of each repeat that did not fail; rows without the metric are left out.
 
@@ -98,6 +108,16 @@ class Cell:
         rows = [row for row in rows if recorded_source(row, metric) == source]
         found = {int(row["repeat"]): float(row[column]) for row in rows}
         return {repeat: value for repeat, value in found.items() if math.isfinite(value)}
+
+
+# A network that is kept this early has hardly been trained.
+EARLY = 3
+DAGGER = "†"
+
+
+def hardly_trained(epochs: Sequence[int]) -> bool:
+    """Whether at least half of some networks are kept too early to have learned much."""
+    return bool(epochs) and median(epochs) <= EARLY
 
 
 FOLDERS = ("results_dir", "data_dir")

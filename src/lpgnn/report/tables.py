@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from operator import itemgetter
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from lpgnn.errors import InputError
 from lpgnn.privacy import GridNoise
-from lpgnn.report.evidence import Cell, Results
+from lpgnn.report.evidence import DAGGER, EARLY, Cell, Results, hardly_trained
 from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, symbol
 from lpgnn.report.paired import Difference, holm
@@ -49,6 +50,12 @@ class Number:
     difference: Difference | None = None
     holm_p: float | None = None  # of the difference, adjusted for all differences of its name
     is_best: bool = False
+    kept_epochs: tuple[int, ...] = ()  # of the networks behind it
+
+    @property
+    def is_early(self) -> bool:
+        """Whether it is the number of networks that were hardly trained."""
+        return hardly_trained(self.kept_epochs)
 
     @property
     def is_control(self) -> bool:
@@ -71,14 +78,18 @@ class Number:
         return f"{alone}, {count} of {wanted} repeats"
 
     def show(self) -> Shown:
-        """Ours, bold if best, and the printed mean below; what is only printed stands as it is."""
+        """Ours, bold if best, and the printed mean below; what is only printed stands as it is.
+
+        A dagger marks networks that were hardly trained.
+        """
         if self.difference is not None:
             return Shown(str(self.difference), self.holm_p is not None and self.holm_p < 0.05)
         if self.cell is None:
             return Shown(str(self.printed or "–"))
         below = "" if self.printed is None else f"{self.printed.mean:.1f}"
         link = self.cell.identity if self.summary is not None else ""
-        return Shown(self.summary_text, self.is_best, below, link=link)
+        text = f"{self.summary_text} {DAGGER}" if self.is_early else self.summary_text
+        return Shown(text, self.is_best, below, link=link)
 
 
 @dataclass(frozen=True)
@@ -113,6 +124,7 @@ class Table:
                 between = number.difference
                 line |= {"low": between and between.low, "high": between and between.high}
                 line |= {"p": between and between.p, "holm_p": number.holm_p}
+            line |= {"kept_epoch": median(number.kept_epochs) if number.kept_epochs else None}
             lines.append({**line, "id": number.cell.identity if number.cell else ""})
         return pd.DataFrame(lines)
 
@@ -188,7 +200,10 @@ class Table:
     def notes(self) -> list[str]:
         """What has to be said about the rows behind the numbers, a line each."""
         holes = "Rows and columns of which nothing is computed are left out."
-        return [*[holes] * self.has_holes, *self.mixed_cells(), *self.old_noise()]
+        early = f"{DAGGER} hardly trained: the median of the kept epochs is at most {EARLY}."
+        is_early = any(number.is_early for number in self.numbers.values())
+        own = [*[holes] * self.has_holes, *[early] * is_early]
+        return [*own, *self.mixed_cells(), *self.old_noise()]
 
     def write(self, folder: Path) -> None:
         """Write ``<name>.csv``, ``.md`` and ``.tex``."""
@@ -218,7 +233,8 @@ def build_table(name: str, options: Any, results: Results) -> Table:
     for one in unique(placed, spec.setting):
         at = (str(one.at["block"]), str(one.at["row"]), str(one.at["column"]))
         summary = results.summary(one.cell, metric=spec.metric)
-        numbers[at] = Number(at, one.cell, summary)
+        kept = one.cell.kept_epochs(results.selection) if summary is not None else ()
+        numbers[at] = Number(at, one.cell, summary, kept_epochs=kept)
     for at in best_of(numbers.values(), spec.best):
         numbers[at] = replace(numbers[at], is_best=True)
     _add_differences(numbers, spec, results, entries)
