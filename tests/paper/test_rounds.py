@@ -74,6 +74,11 @@ def test_against_other_methods_by_the_metric_that_says_something(rounds: TwoRoun
     assert texts[0][:4] == ["Pubmed", "1", "Residual", "–"]
     assert texts[0][4].startswith("+1.0 [")
     assert [d.mean for d in rounds.over("MB").differences if d] == pytest.approx([2.0125])
+    # Of four pairs at two label budgets one is there; others are missing whole.
+    assert rounds.missing("Residual").startswith(
+        "Cora (8 of 8), CiteSeer (8 of 8), Pubmed (7 of 8)"
+    )
+    assert "Tolokers (7 of 8)" in rounds.missing("MB")
     balanced = rounds.over("MB", "tolokers", table="features_that_pay_balanced")
     assert [d.mean for d in balanced.differences if d] == pytest.approx([2.0125])
 
@@ -140,3 +145,10 @@ def test_without_files_there_is_nothing(tmp_path: Path) -> None:
     assert not Ablations(tmp_path / "none.csv")
     assert not Diagnosis(tmp_path / "none.csv")
     assert not TwoRounds(Source(tmp_path, "paper")).computed
+
+
+def test_graphs_that_a_table_lacks_take_the_values_of_a_similar_one(rounds: TwoRounds) -> None:
+    """Average degrees: CiteSeer 2.7 and Cora 3.9, Tolokers 88 and Facebook 15."""
+    text = rounds.borrowed("value_of_features")
+    assert "CiteSeer those of Cora, Tolokers those of Facebook" in text
+    assert "Pubmed those" not in text

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
+from lpgnn.hyperparameters import load_table
 from lpgnn.paper.findings import first_for_good
 from lpgnn.paper.statistics import dataset
 from lpgnn.paper.wording import MISSING, Family, listed
@@ -122,6 +123,29 @@ class TwoRounds:
                 for graph, *_, number in found
                 if number.difference is not None and (not graphs or graph in graphs)
             )
+        )
+
+    def missing(self, rival: str) -> str:
+        """The graphs with pairs that are not known, and how many: Facebook (8 of 8)."""
+        pairs: dict[str, list[bool]] = {}
+        for graph, _, _, number in self._judged(f"two rounds − {rival}"):
+            pairs.setdefault(graph, []).append(number.difference is None)
+        return listed(
+            [f"{title(g)} ({sum(own)} of {len(own)})" for g, own in pairs.items() if any(own)]
+        )
+
+    def borrowed(self, table: str) -> str:
+        """Whose hyper-parameters the graphs take that a table does not have: CiteSeer Cora's."""
+        known = load_table(table)
+        blocks = self.tables[EXPERIMENT].entries["block"].values()
+        graphs = dict.fromkeys(entry.values[0] for entry in blocks)
+        facts = {graph: dataset(graph).facts for graph in graphs if graph not in known.steps}
+        return listed(
+            [
+                f"{title(graph)} those of {title(known.nearest_graph(own.average_degree))}"
+                for graph, own in facts.items()
+                if own is not None
+            ]
         )
 
     def rivals(
