@@ -14,6 +14,7 @@ from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND, CONTESTS, HOURS, PAPER_TABLES, Findings
 from lpgnn.paper.information import WHY, few_bits, why_blank
 from lpgnn.paper.notes import fill
+from lpgnn.paper.phase import FROM_NOTE, PHASES, Phases
 from lpgnn.paper.planted import planted_sentences
 from lpgnn.paper.splits import (
     EXPERIMENT,
@@ -179,6 +180,16 @@ def _planted(numbers: Numbers) -> str:
     return " ".join(planted_sentences(numbers.claims.source)) + "\n"
 
 
+def _phases(numbers: Numbers) -> str:
+    """Where features pay on block models, with the picture."""
+    phases = Phases(numbers.claims.source)
+    if (grid := phases.grid()) is None:
+        return ""
+    figure = _figure(PHASES, f"{numbers.results}/figures/phase_homophily")
+    text = f"{' '.join(phases.sentences())} {FROM_NOTE}"
+    return "\n".join([text, "", grid.to_markdown(), figure])
+
+
 def _two_rounds(numbers: Numbers) -> str:
     """What two rounds gain, and where they gain nothing."""
     figure = _figure("Where private features pay", f"{numbers.results}/figures/features_that_pay")
@@ -199,5 +210,6 @@ DOCUMENTS: Mapping[str, Mapping[str, Section]] = {
         "controls": _controls,
         "beyond": _beyond,
         "planted": _planted,
+        "phases": _phases,
     },
 }

@@ -11,6 +11,7 @@ from lpgnn.paper.best import best_accuracies, best_grid, best_note, best_sentenc
 from lpgnn.paper.claims import Claims, title
 from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND_EXPERIMENTS, PAPER_EXPERIMENTS
+from lpgnn.paper.phase import FROM_NOTE, Phases
 from lpgnn.paper.rounds import ABLATIONS, DIAGNOSIS, Ablations, Diagnosis, TwoRounds, read_lines
 from lpgnn.paper.statistics import DATASETS
 from lpgnn.paper.wording import MISSING
@@ -60,6 +61,8 @@ def fill(template: str, claims: Claims) -> str:
         check=IndependentCheck(folder / CHECK),
         best=best_accuracies(claims.source),
         rounds=TwoRounds(claims.source),
+        phases=Phases(claims.source),
+        from_note=FROM_NOTE,
         ablations=Ablations(folder / ABLATIONS),
         diagnosis=Diagnosis(folder / DIAGNOSIS),
         hparams={name: hyperparameters(name) for name in TUNED},

@@ -87,7 +87,7 @@ class TwoRounds:
         rows = []
         for graph, by_label in found.items():
             metric = _METRICS[RANKING if graph in self.rare else EXPERIMENT]
-            rows.append([title(graph), metric, *map(_start, by_label.values())])
+            rows.append([title(graph), metric, *map(pays_from, by_label.values())])
         budgets = [f"ε_y={value_text(y)}" for y in next(iter(found.values()))]
         return Grid.of_text(["Two rounds pay from ε_x =", "by", *budgets], rows, labels=2)
 
@@ -208,7 +208,7 @@ def _surely_above(number: Number) -> bool:
     return above and number.holm_p is not None and number.holm_p < 0.05
 
 
-def _start(numbers: Mapping[float, Number]) -> str:
+def pays_from(numbers: Mapping[float, Number]) -> str:
     """The first budget of a run of intervals above 0, and that of what Holm's rule keeps."""
     plain, kept = (
         first_for_good(
