@@ -1,6 +1,7 @@
 """The best accuracy at each pair of budgets, against a recomputation from the files of rows."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from scipy import stats
 from lpgnn.config import Settings
 from lpgnn.paper.best import best_accuracies, gains, printed_points, write_best
 from lpgnn.report import Source
+from lpgnn.rows import RowStore
 from report.rows import add_rows
 
 ROWS = Path(__file__).parents[2] / "results" / "rows"
@@ -51,6 +53,43 @@ def test_unfinished_failed_and_clean_computations_do_not_compete(tmp_path: Path)
     add_rows(tmp_path, labels_only(1.0), [99.0] * 9)
     add_rows(tmp_path, labels_only(0.5), [99.0] * 10, failed=[3])
     add_rows(tmp_path, Settings(dataset="cora", x_eps=math.inf, y_eps=1.0), [99.0] * 10)
+    assert not any(one.candidates for one in best_accuracies(Source(tmp_path, "paper")))
+
+
+def test_with_clean_labels_only_what_has_as_many_competes(tmp_path: Path) -> None:
+    """The paper's networks learn from the training nodes; its Drop propagates both parts."""
+    target = "lpgnn.learners.LabelPropagation"
+    for labels, accuracy in (("train", 80.0), ("train+val", 85.0)):
+        learner = {"_target_": target, "labels": labels}
+        for y_eps in (math.inf, 1.0):
+            settings = Settings(dataset="cora", learner=learner, y_eps=y_eps)
+            add_rows(tmp_path, settings, [accuracy, accuracy + 1] * 5)
+    own = {"_target_": "lpgnn.learners.CrossEntropy", "refit": True}
+    refit = Settings(dataset="cora", x_eps=1.0, y_eps=math.inf, learner=own)
+    add_rows(tmp_path, refit, [90.0, 91.0] * 5)
+    found = best_accuracies(Source(tmp_path, "paper"))
+    cora = {(b.point.x_eps, b.point.y_eps): b for b in found if b.point.graph == "cora"}
+    clean, private = cora[1.0, math.inf], cora[1.0, 1.0]
+    for one, mean in ((clean, 80.5), (private, 85.5)):
+        assert one.best is not None
+        assert one.chosen is not None
+        assert (one.best.summary.mean, one.chosen.summary.mean) == (mean, mean)
+    write_best(found, tmp_path)
+    line = next(x for x in (tmp_path / "best.md").read_text().splitlines() if "(1, ∞)" in x)
+    assert "85.5 ± 0.4 ‡" in line  # shown among labels only, with its mark
+    assert "90.5" not in line
+
+
+def test_changed_sources_and_hyperparameters_of_the_reported_repeats_do_not_compete(
+    tmp_path: Path,
+) -> None:
+    tuned = Settings(dataset="cora", x_eps=1.0, y_eps=math.inf, hparams="value_of_features")
+    add_rows(tmp_path, replace(tuned, filter="conditioned"), [99.0] * 10)
+    add_rows(tmp_path, labels_only(1.0), [98.0] * 10)
+    store = RowStore(tmp_path)
+    store.append(
+        "cora", [row | {"dirty": True} for row in store.read("cora") if row["y_eps"] == "1.0"]
+    )
     assert not any(one.candidates for one in best_accuracies(Source(tmp_path, "paper")))
 
 

@@ -43,13 +43,15 @@ def test_from_where_on_reports_pay(phases: Phases) -> None:
     at = grid.headings.index("homophily 0.25") - 1
     assert rows["MB − blank"][at] == "4"
     assert rows["PrivUnitG − blank"][at].startswith("nowhere")
+    assert rows["mean of blank reports"][at] == "40.0 to 40.0"
     assert rows["PM − blank"][at] == "undecided (5 of 5 budgets missing)"
 
 
 def test_families_and_cost_are_told(phases: Phases) -> None:
-    _, by_homophily, *_rest, cost = phases.sentences()
+    setting, by_homophily, *_rest, cost = phases.sentences()
     assert "MB − blank above 0 in 2 of 30 (25 missing) and below 0 in 0" in by_homophily
     assert "PrivUnitG − blank above 0 in 1 of 30 (25 missing)" in by_homophily
+    assert "labels of train+val nodes at ε_y=∞, 4 classes. Differences" in setting
     # Twenty computations of four repeats, 1.5 seconds each.
     assert phases.minutes == pytest.approx(20 * 4 * 1.5 / 60)
     assert cost == (

@@ -30,6 +30,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     # Features are best beyond the intervals, and best by a mean that an interval does not support.
     add("4", {**labels, **fewer, "0.5": [55.0, 56.0, 57.0]})
     add("6", {**labels, **fewer, "0.75": [70.0, 45.0, 60.0]})
+    # Above the network on blank reports, but not above labels only.
+    close = {"0": [40.0, 41.0, 42.0], "labels only": [54.9, 56.3, 56.4]}
+    add("3", {**close, "0.25": [39.0] * 3, "0.5": [55.0, 56.0, 57.0], "0.75": [38.0] * 3})
     # Not all columns are there.
     add("9", labels)
     return Source(folder, "paper")
@@ -40,8 +43,8 @@ def test_the_best_split_of_each_total(source: Source) -> None:
     texts = {total: best and (best.text, best.features_pay) for total, best in found.items()}
     assert texts == {
         "1": ("0: 51.0", False),
-        "2": ("0: 60.0", False),
-        "3": None,
+        "2": ("0: 60.0 *", False),
+        "3": ("0.5: 56.0", False),
         "4": ("0.5: 56.0", True),
         "6": ("0.75: 58.3", False),
         "9": None,
@@ -52,9 +55,9 @@ def test_they_are_counted_and_laid_out(source: Source) -> None:
     found = best_splits(source)
     # Labels only stands in both tables, but nothing else of the second is there.
     assert splits_sentences(found) == [
-        "Paper's protocol: all on labels has the highest mean in 2 of 4 pairs of graph and total "
-        "budget that are complete, of 24; a share for features has intervals above 0 over it on "
-        "Planted at 4."
+        "Paper's protocol: all on labels has the highest mean in 2 of 5 pairs of graph and total "
+        "budget that are complete, of 24 (labels only 1, the network on blank reports 1); a share "
+        "for features is above it, after Holm's correction, on Planted at 4."
     ]
     grid = splits_grid(found)
     assert grid is not None
@@ -62,15 +65,17 @@ def test_they_are_counted_and_laid_out(source: Source) -> None:
     assert lines[0] == (
         "|  | Dataset | total 1 | total 2 | total 3 | total 4 | total 6 | total 9 |"
     )
-    assert "|  | Planted | 0: 51.0 | 0: 60.0 | – | **0.5: 56.0** | 0.75: 58.3 | – |" in lines
+    assert (
+        "|  | Planted | 0: 51.0 | 0: 60.0 * | 0.5: 56.0 | **0.5: 56.0** | 0.75: 58.3 | – |" in lines
+    )
 
 
 def test_what_was_computed_is_told(source: Source) -> None:
     text = splits_computed(source)
     drop, residual, absent = re.split(r"(?<=\)\.) ", text)
     assert drop.startswith("Computed for the paper's protocol, shares at totals: Cora (nothing")
-    # At 3 there is not a single row, and at 9 no share for features.
-    assert "Planted (0/0.25/0.5/0.75 at 1, 2, 4, 6; nothing at 3; 0 at 9)" in drop
+    # At 9 there is no share for features.
+    assert "Planted (0/0.25/0.5/0.75 at 1, 2, 3, 4, 6; 0 at 9)" in drop
     assert residual.startswith("Computed for the residual learner, shares at totals: Cora (noth")
     assert absent.startswith("LastFM is absent")
 
@@ -83,8 +88,8 @@ def test_the_scope_of_the_sentence_is_told(source: Source) -> None:
     assert first.shares == ("0", "0.25", "0.5", "0.75")
     fewer = {**complete, "1": replace(first, shares=("0", "0.5"))}
     (sentence,) = splits_sentences({"paper's protocol": {"Planted": fewer}})
-    assert "in 2 of 4 pairs of graph and total budget that are complete, of 6; " in sentence
-    assert "1 of these have only the shares 0/0.5; a share" in sentence
+    assert "in 2 of 5 pairs of graph and total budget that are complete, of 6; " in sentence
+    assert "1 of these have only the shares 0/0.5 (labels only" in sentence
 
 
 def test_without_rows_there_is_nothing(tmp_path: Path) -> None:

@@ -161,6 +161,23 @@ def test_rows_of_different_engines_are_not_paired(tmp_path: Path) -> None:
         assert (found is None) == (engine == "two")
 
 
+def test_rows_of_changed_sources_are_paired_with_nothing(tmp_path: Path) -> None:
+    """An engine names the arithmetic, not the mechanisms: a change there has no name."""
+    conf = write_experiment(tmp_path, "both", GRID)
+    learners = ("cross_entropy", "forward")
+    identities = [
+        add_rows(tmp_path, run(learner=name), [30.0, 31.0], engine="one") for name in learners
+    ]
+    for dirty in (False, True):
+        store = RowStore(tmp_path)
+        own = [row for row in store.read("cora") if row["id"] == identities[0]]
+        store.append("cora", [row | {"dirty": dirty} for row in own])
+        results = Source(tmp_path, "paper", config_dirs=(conf,)).results("both")
+        cells = {cell.identity: cell for cell in results.cells}
+        found = results.difference(*(cells[identity] for identity in identities))
+        assert (found is None) == dirty
+
+
 def test_what_is_not_trained_is_paired_with_any_engine(tmp_path: Path) -> None:
     grid = GRID.replace("cross_entropy", "label_propagation")
     conf = write_experiment(tmp_path, "both", grid)

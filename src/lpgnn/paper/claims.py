@@ -612,6 +612,15 @@ class Claims:
         """The table of equal labels."""
         return self.findings.tables["equal_labels"].grid()
 
+    def equal_early(self, y_eps: str) -> list[str]:
+        """The rows of that table whose networks were hardly trained: MB, train on Cora."""
+        table = self.findings.tables["equal_labels"]
+        return [
+            f"{row} on {title(table.entries['block'][block].values[0])}"
+            for (block, row, column), number in table.numbers.items()
+            if column == y_eps and number.is_early
+        ]
+
     def equal_graphs(self, row: str, y_eps: str) -> list[str]:
         """The graphs on which a row of that table is computed."""
         blocks = self.findings.tables["equal_labels"].entries["block"]

@@ -24,6 +24,7 @@ from lpgnn.paper.splits import (
     splits_computed,
     splits_grid,
     splits_sentences,
+    splits_steps,
 )
 from lpgnn.report.grid import Shown
 from lpgnn.report.information import CAPTION, FIGURE, Information
@@ -163,14 +164,16 @@ def _why(numbers: Numbers) -> Iterator[str]:
 
 def _why_in_short(numbers: Numbers) -> str:
     """One paragraph, where it was measured."""
-    return f"{sentence}\n" if (sentence := few_bits(numbers.information)) else ""
+    sentence = few_bits(numbers.information, numbers.claims.protocol_pairs())
+    return f"{sentence}\n" if sentence else ""
 
 
 def _split(numbers: Numbers) -> Iterator[str]:
     """The best split of each total budget, if there are rows."""
     if (grid := splits_grid(numbers.splits)) is not None:
-        computed = splits_computed(numbers.claims.source)
-        text = " ".join([*splits_sentences(numbers.splits), computed])
+        source = numbers.claims.source
+        scope = [splits_steps(source), splits_computed(source)]
+        text = " ".join([*splits_sentences(numbers.splits), *scope])
         lines = [f"## {SPLIT}", "", text, "", grid.to_markdown(), f"In each cell: {NOTE}.", ""]
         lines.append(_figure(SPLIT, f"{numbers.results}/figures/{EXPERIMENT}"))
         yield "\n".join([*lines, "In `results/tables`: `budget_split*.md`, `planted.md`.", ""])

@@ -14,7 +14,7 @@ from lpgnn.paper.findings import BEYOND_EXPERIMENTS, PAPER_EXPERIMENTS
 from lpgnn.paper.phase import FROM_NOTE, Phases
 from lpgnn.paper.rounds import ABLATIONS, DIAGNOSIS, Ablations, Diagnosis, TwoRounds, read_lines
 from lpgnn.paper.statistics import DATASETS
-from lpgnn.paper.wording import MISSING
+from lpgnn.paper.wording import MISSING, listed
 from lpgnn.report.evidence import DAGGER, EARLY
 from lpgnn.report.grid import Grid
 from lpgnn.report.notation import value_text
@@ -39,6 +39,7 @@ def fill(template: str, claims: Claims) -> str:
     environment.filters |= {name: getattr(wording, name) for name in names}
     environment.filters["grid"] = lambda grid: grid.to_markdown().rstrip("\n")
     environment.filters |= {f.__name__: f for f in (best_grid, best_note, best_sentences)}
+    environment.filters["early_mark"] = lambda kept: f" {DAGGER}" if kept.is_early else ""
     environment.filters["size"] = lambda value: MISSING if value is None else f"{value:.1f}"
     folder = claims.source.results_dir
     tuned_on = sorted({graph for name in TUNED for graph in load_table(name).steps})
@@ -89,6 +90,20 @@ class Rounding:
         """The largest shift of a single repeat; ``kind``: kprop or conditioned."""
         shifts = [float(line["max_shift"]) for line in self.lines if line["filter"] == kind]
         return max(shifts, default=None)
+
+    @property
+    def of_a_graph(self) -> int:
+        """How many settings the script has for a graph, by the graph with most."""
+        return max(Counter(line["dataset"] for line in self.lines).values())
+
+    def repeats(self) -> str:
+        return listed(sorted({line["repeats"] for line in self.lines}))
+
+    def graphs(self, kind: str) -> list[str]:
+        """The graphs with a measured setting of a kind."""
+        return list(
+            dict.fromkeys(title(line["dataset"]) for line in self.lines if line["filter"] == kind)
+        )
 
     def covered(self, graphs: Iterable[str]) -> list[str]:
         """How many settings of each graph are measured."""

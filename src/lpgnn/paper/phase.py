@@ -1,17 +1,19 @@
 """Where private features pay on block models: the experiment ``phase_diagram``, summed up."""
 
 from lpgnn.paper.rounds import pays_from
-from lpgnn.paper.wording import Family
+from lpgnn.paper.wording import MISSING, Family, listed
 from lpgnn.report.build import tables_of
 from lpgnn.report.evidence import Source
 from lpgnn.report.grid import Grid
+from lpgnn.report.notation import canonical, value_text
 from lpgnn.report.tables import Number, Table
 
 EXPERIMENT = "phase_diagram"
 PHASES = "Where private features pay on block models"
 FROM_NOTE = (
     "In the table: the interval is above 0 at that ε_x and all larger ones; in brackets, where it "
-    "differs, the same for what Holm's rule keeps at 5 %."
+    "differs, the same for what Holm's rule keeps at 5 %. Where blank reports are near 100 nothing "
+    "is left to gain."
 )
 # What is varied, in the order of the experiment's tables.
 _VARIED = {
@@ -36,6 +38,17 @@ class Phases:
         seconds = (float(row["duration"]) for cell in cells.values() for row in cell.rows)
         return sum(seconds) / 60
 
+    def setting(self) -> str:
+        """The labels, label budget and number of classes that all runs share."""
+        found = set()
+        for cell in self.results.cells:
+            if (known := cell.configuration) is not None:
+                options = known.learner.options()
+                y_eps = value_text(canonical(known.y_eps))
+                classes = known.dataset.options()["num_classes"]
+                found.add(f"labels of {options['labels']} nodes at ε_y={y_eps}, {classes} classes")
+        return listed(sorted(found))
+
     def gains(self, table: str, name: str) -> dict[str, dict[float, Number]]:
         """The differences of one name, by block and ε_x."""
         found: dict[str, dict[float, Number]] = {}
@@ -59,8 +72,9 @@ class Phases:
         count = len({cell.identity for cell in self.results.cells})
         return [
             f"`+experiment={EXPERIMENT}`: labels are propagated and corrected by a node's own "
-            "report, with clean labels of the training nodes; block models with four classes. "
-            "Differences in accuracy to blank reports, paired.",
+            f"report, with {self.setting()}. Differences in accuracy to blank reports, paired. "
+            "Each point is one generated graph: an interval is about its splits and noise, not "
+            "about other graphs of the kind.",
             *told,
             f"The runs of its {count} configurations took {self.minutes:.0f} minutes, added up, on "
             "a machine with other work.",
@@ -74,4 +88,17 @@ class Phases:
         by_name = {name: self.gains(table, name) for name in self.tables[table].spec.differences}
         keys = list(next(iter(by_name.values())))
         rows = [[name, *(pays_from(gains[key]) for key in keys)] for name, gains in by_name.items()]
+        rows.append(["mean of blank reports", *map(self._blank_means, keys)])
         return Grid.of_text(["Above 0 from ε_x =", *(f"{varied} {key}" for key in keys)], rows)
+
+    def _blank_means(self, homophily: str) -> str:
+        """Lowest and highest mean of blank reports: near 100 there is nothing to gain."""
+        table = self.tables["phase_homophily"]
+        blank = [
+            number.summary.mean
+            for (block, row, _), number in table.numbers.items()
+            if table.entries["block"][block].values[0] == homophily
+            and row.endswith("feature=blank")
+            and number.summary is not None
+        ]
+        return f"{min(blank):.1f} to {max(blank):.1f}" if blank else MISSING

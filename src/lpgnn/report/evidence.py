@@ -86,7 +86,7 @@ class Cell:
         found = {}
         for row in self.rows:
             unknown = f" of {row['id']}" if row.get("dirty") == "true" else ""
-            found[int(row["repeat"])] = row.get("engine") or row["revision"] + unknown
+            found[int(row["repeat"])] = (row.get("engine") or row["revision"]) + unknown
         return found
 
     def kept_epochs(self, selection: str) -> tuple[int, ...]:
