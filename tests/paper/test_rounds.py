@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lpgnn.paper.rounds import Ablations, Diagnosis, TwoRounds
-from lpgnn.report import Source
+from lpgnn.report.evidence import Source
 from lpgnn.report.tables import Number
 from paper.conftest import Paper
 from report.rows import add_rows

@@ -7,7 +7,7 @@ import pytest
 
 from lpgnn.config import Settings
 from lpgnn.errors import InputError
-from lpgnn.report import Source
+from lpgnn.report.evidence import Source
 from lpgnn.report.maps import draw_map
 from lpgnn.report.tables import build_table
 from lpgnn.shown import check_map, parse_figure
