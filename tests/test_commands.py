@@ -66,6 +66,7 @@ def test_settings_and_flags_come_in_any_order() -> None:
     assert found.config_dir == [Path("mine")]
 
 
+@pytest.mark.slow
 def test_one_run_is_one_run() -> None:
     given = argparse.Namespace(overrides=["dataset=sbm", "x_eps=2"], config_dir=[])
     assert one_run(given).x_eps == 2
