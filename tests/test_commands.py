@@ -1,4 +1,6 @@
 import argparse
+import contextlib
+import io
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,34 @@ def test_a_wrong_flag_is_one_line(main: object, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit, match="2"):
         main(["--nope"])
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ")
-    assert "--help says more" in line
+    assert line.startswith("error: --nope: unknown flag; known: ")
+    assert line.endswith("--help says more)")
+
+
+def test_an_unknown_flag_names_the_nearest_before_a_missing_one() -> None:
+    command = Command("verb", "What it does.", "")
+    command.add_argument("--out", required=True)
+    command.add_argument("--watch", action="store_true")
+    known = "known: --help, --out, --watch, -h"
+    for word, flag, meant in [
+        ("--wtch", "--wtch", " (did you mean --watch?)"),
+        ("--ou=x", "--ou", " (did you mean --out?)"),
+        ("--nearest-to-none", "--nearest-to-none", ""),
+    ]:
+        assert said(command, [word]) == f"{flag}: unknown flag{meant}; {known}"
+    assert said(command, ["--watch"]) == "the following arguments are required: --out"
+    assert said(command, ["--watch=1", "--out", "x"]).endswith("ignored explicit argument '1'")
+    assert command.parse_args(["--out", "-"]).out == "-"
+    assert command.parse_args(["--out=-x"]).out == "-x"
+
+
+def said(command: Command, words: list[str]) -> str:
+    """The one line of a refusal, without what is in all of them."""
+    error = io.StringIO()
+    with contextlib.redirect_stderr(error), pytest.raises(SystemExit, match="2"):
+        command.parse_args(words)
+    (line,) = error.getvalue().splitlines()
+    return line.removeprefix("error: ").removesuffix(" (python -m lpgnn.verb --help says more)")
 
 
 @pytest.mark.parametrize("main", MAINS)
@@ -38,6 +66,7 @@ def test_settings_and_flags_come_in_any_order() -> None:
     assert found.config_dir == [Path("mine")]
 
 
+@pytest.mark.slow
 def test_one_run_is_one_run() -> None:
     given = argparse.Namespace(overrides=["dataset=sbm", "x_eps=2"], config_dir=[])
     assert one_run(given).x_eps == 2

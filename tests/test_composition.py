@@ -11,7 +11,7 @@ import pytest
 
 import models.pyg  # noqa: F401  # past the warnings of torch-geometric's import
 from lpgnn.composition import Point, expand, experiment_names, load_experiment
-from lpgnn.config import KINDS, Settings, component_names
+from lpgnn.config import KINDS, WATCHERS, Settings, component_names
 from lpgnn.data import BlockModel
 from lpgnn.errors import InputError
 from lpgnn.learners import Drop
@@ -625,7 +625,7 @@ def test_a_file_is_composed_again_once_it_has_changed(
     path.write_text(text)
     assert [num_nodes() for _ in range(2)] == [120, 120]
     first = len(calls)
-    assert first == 2  # the defaults, and the choice
+    assert first == 1  # the defaults; the choice is a plain file
     path.write_text(text.replace("120", "240"))
     assert [num_nodes() for _ in range(2)] == [240, 240]
     assert len(calls) == 2 * first
@@ -634,3 +634,56 @@ def test_a_file_is_composed_again_once_it_has_changed(
     assert len(expand(["dataset=other"], config_dirs=[tmp_path])) == 1
     with pytest.raises(InputError, match="dataset=mine: must be one of"):
         expand(["dataset=mine"], config_dirs=[tmp_path])
+
+
+def by_hydra(monkeypatch: pytest.MonkeyPatch, words: list[str], folder: Path) -> list[Point]:
+    """What Hydra makes of all choices itself."""
+    with monkeypatch.context() as patch:
+        patch.setattr("lpgnn.composition._Composer._plain_choice", lambda *_: None)
+        patch.setattr("lpgnn.composition._KEPT", {})
+        return expand(words, multirun=True, config_dirs=[folder])
+
+
+@pytest.mark.parametrize("group", [*KINDS, *WATCHERS])
+def test_a_plain_file_is_read_as_hydra_composes_it(
+    group: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [name for name in component_names(group) if name != "custom"]
+    words = [f"{group}={','.join(names)}"]
+    found = expand(words, multirun=True, config_dirs=[tmp_path])
+    assert len(found) == len(names) > 0
+    assert found == by_hydra(monkeypatch, words, tmp_path)
+
+
+MINE = "_target_: lpgnn.learners.Drop\nsteps: 3\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"learner/mine": MINE}, {"steps": 3, "seed": 0}),
+        ({"learner/mine": MINE.replace("3", "${seed}")}, {"steps": 0, "seed": 0}),
+        ({"learner/mine": f"# @package _global_\nseed: 7\nlearner:\n  {MINE.split()[0]} "
+          "lpgnn.learners.Drop\n  steps: 4\n"}, {"steps": 4, "seed": 0}),
+        ({"learner/mine": "defaults: [drop]\nsteps: 5\n"}, {"steps": 5, "seed": 0}),
+        ({"learner/mine": MINE, "experiment/own": "learner: {steps: 6}\n"},
+         {"steps": 6, "seed": 0}),
+        ({"learner/mine": MINE, "experiment/own": "defaults: [{override /learner: mine}]\n"
+          "seed: 8\n"}, {"steps": 3, "seed": 8}),
+    ],
+    ids=["plain", "interpolation", "package", "defaults", "experiment", "experiment's defaults"],
+)  # fmt: skip
+def test_what_is_not_plain_is_left_to_hydra(
+    files: dict[str, str], expected: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        path = tmp_path / f"{name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        is_experiment = name.startswith("experiment")
+        path.write_text(f"# @package _global_\n{text}" if is_experiment else text)
+    words = ["learner=mine", *(["experiment=own"] if "experiment/own" in files else [])]
+    (point,) = expand(words, config_dirs=[tmp_path])
+    assert isinstance(point.settings.learner, dict)
+    found = {"steps": point.settings.learner["steps"], "seed": point.settings.seed}
+    assert found == expected
+    assert [point] == by_hydra(monkeypatch, words, tmp_path)

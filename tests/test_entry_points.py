@@ -11,6 +11,7 @@ import pytest
 
 import lpgnn
 from lpgnn.__main__ import VERBS, main
+from lpgnn.application import BENCHMARK_FLAGS, TUNE_FLAGS
 from lpgnn.errors import InputError, exit_code
 
 ROOT = Path(__file__).parents[1]
@@ -153,9 +154,23 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     ("words", "message"),
     [
         (["compact", "nowhere"], "error: nowhere: must be KEY=VALUE; known settings: results_dir"),
-        (["status", "--wtch"], "--wtch (python -m lpgnn.status --help says more; flags: -h"),
-        (["benchmark", "--dryrun"], "error: --dryrun: unknown flag; known: --cfg, --config-dir"),
-        (["tune", "--quik"], "error: --quik: unknown flag; known: --cfg, --config-dir"),
+        (
+            ["status", "--wtch"],
+            "error: --wtch: unknown flag (did you mean --watch?); known: --every",
+        ),
+        (
+            ["benchmark", "--dryrun"],
+            "--dryrun: unknown flag (did you mean --dry-run?); known: --cfg",
+        ),
+        (["tune", "--quik"], "error: --quik: unknown flag (did you mean --quick?); known: --cfg"),
+        (["question", "--dry-rum"], "error: --dry-rum: unknown flag; known: --config-dir, --help"),
+        (["run", "--dry-run=yes"], "error: --dry-run=yes: takes no value: must be --dry-run alone"),
+        (["run", "--multirun=1"], "error: --multirun=1: takes no value: must be --multirun alone"),
+        (["run", "--quick"], "error: --quick: unknown flag; known: --cfg, --config-dir"),
+        (["run", "--table", "x"], "error: --table: unknown flag; known: --cfg, --config-dir"),
+        (["run", "--entries=mb"], "error: --entries: unknown flag; known: --cfg, --config-dir"),
+        (["tune", "--entries=mb"], "error: --entries: unknown flag; known: --cfg, --config-dir"),
+        (["benchmark", "--quick"], "error: --quick: unknown flag; known: --cfg, --config-dir"),
         (["run", "--cfg", "job", "-m", "x_eps=1,2"], "error: -m: does not go with --cfg"),
         (["run", "-sc", "query=bash"], "error: COMP_LINE: must be in the environment"),
         (["run", "hydra/launcher=slurm"], "must be one of basic, joblib, ray, slurm_gpu"),
@@ -177,6 +192,31 @@ def test_words_that_are_wrong_are_one_line(
     assert code == 2
     assert message in line
     assert "site-packages" not in line
+
+
+def test_unknown_flags_are_refused_before_torch_is_loaded() -> None:
+    code = """
+import sys
+from lpgnn.__main__ import VERBS, main
+for verb in VERBS:
+    try:
+        code = main([verb, "--nope"])
+    except SystemExit as ended:
+        code = ended.code
+    print(verb, code, "torch" in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == [f"{verb} 2 False" for verb in VERBS]
+
+
+@pytest.mark.parametrize("verb", ["run", "tune"])
+def test_help_names_the_flags_of_its_own_verb_only(
+    verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([verb, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: lpgnn {verb} ")
+    named = {flag for flag in (*TUNE_FLAGS, *BENCHMARK_FLAGS) if flag in shown}
+    assert named == (set(TUNE_FLAGS) if verb == "tune" else set())
 
 
 def test_ctrl_c_before_anything_is_handled_is_one_line() -> None:

@@ -64,7 +64,10 @@ def test_what_is_finished_is_told_without_torch_in_the_same_words(
     *told, last = in_a_new_process(*words)
     assert last.split() == ["LOADED", "0"]
     assert told == expected
-    assert "2 of 2 repeats done" in "\n".join(told) or "nothing to compute" in told[0]
+    said = (
+        ["nothing to compute: all 2 configurations are done"] if grid else ["2 of 2 repeats done"]
+    )
+    assert [line.rpartition("; ")[2] for line in told if "done" in line] == said
 
 
 @pytest.mark.parametrize(

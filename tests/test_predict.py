@@ -31,6 +31,7 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_from_csv_to_predictions_in_two_commands(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,7 @@ def made() -> script.Users:
     return script.Users.of(settings, graph, prepared, 1)
 
 
+@pytest.mark.slow
 def test_the_present_variant_is_the_learner(users: script.Users) -> None:
     """The script plays the rounds by itself: it must reach what a run reaches, to the last node."""
     configuration = users.configuration
@@ -38,6 +39,7 @@ def test_the_present_variant_is_the_learner(users: script.Users) -> None:
     )
 
 
+@pytest.mark.slow
 def test_answers_of_other_nodes_stay_within_their_pair() -> None:
     before, after = script.play(made()), script.play(made(), swapped=True)
     first, second = before.run.collected.rounds[1], after.run.collected.rounds[1]
@@ -51,6 +53,7 @@ def test_answers_of_other_nodes_stay_within_their_pair() -> None:
         assert torch.equal(first.answers[here].sort().values, second.answers[here].sort().values)
 
 
+@pytest.mark.slow
 def test_shuffled_directions_are_the_same_numbers_elsewhere() -> None:
     before, after = script.play(made()), script.play(made(), shuffled=True)
     plain, shuffled = before.lesson.directions, after.lesson.directions

@@ -24,23 +24,14 @@ from lpgnn.composition import (
     known_spelling,
     quoted,
 )
-from lpgnn.errors import FULL_ERROR, SHORT_ERROR, InputError, full_errors
+from lpgnn.errors import FULL_ERROR, SHORT_ERROR, InputError, full_errors, unknown_flag
 from lpgnn.hyperparameters import conf_dir
 from lpgnn.rows import holds_records
 
 _HELP = """\
-usage: lpgnn {verb} [-m] [--dry-run] [--workers N] [--config-dir DIR] KEY=VALUE ...
+{usage}
 
-Train graph neural networks on locally private data.  run: one run, or with -m or an experiment a
-grid.  tune: search hyper-parameters; comma-separated values narrow the search, --quick does it for
-one pair of budgets, --reported on the collection that is reported: repeat 0 of seed=N, which the
-table then serves alone.
-
-  lpgnn run dataset=cora x_eps=0.1              one run: ten repeats, mean and 95 % CI
-  lpgnn run -m dataset=cora,pubmed x_eps=0.1,1  a grid, on all cores
-  lpgnn run experiment=mechanisms --dry-run     what is done, what is left, how long it takes
-
-hydra/launcher=submitit_slurm computes a grid on a cluster.  --cfg job shows the configuration with
+--cfg job shows the configuration with
 the options of all components, --info what it was made of, --hydra-help Hydra's flags,
 --shell-completion how to complete overrides; --config-dir adds a folder of your own, laid out like
 conf/.
@@ -51,9 +42,32 @@ Groups (group=choice):
 
 Settings (key=value), as conf/config.yaml has them:
 {settings}"""
+_USAGES = {
+    "run": """\
+usage: lpgnn run [-m] [--dry-run] [--workers N] [--config-dir DIR] KEY=VALUE ...
+
+Train graph neural networks on locally private data: one run, or with -m or an experiment a grid.
+
+  lpgnn run dataset=cora x_eps=0.1              one run: ten repeats, mean and 95 % CI
+  lpgnn run -m dataset=cora,pubmed x_eps=0.1,1  a grid, on all cores
+  lpgnn run experiment=mechanisms --dry-run     what is done, what is left, how long it takes
+
+hydra/launcher=submitit_slurm computes a grid on a cluster.""",
+    "tune": """\
+usage: lpgnn tune [--quick] [--reported] [--table FILE] [--workers N] [--config-dir D] KEY=VALUE ...
+
+Search hyper-parameters by private validation loss.  Comma-separated values narrow the search,
+--quick does it for one pair of budgets, --reported on the collection that is reported: repeat 0 of
+seed=N, which the table then serves alone.  --table names the file that the values are written to.
+
+  lpgnn tune dataset=cora x_eps=1 y_eps=1 --quick""",
+}
 # Flags of our own, and the settings that they stand for, as -m stands for hydra.mode=MULTIRUN.
 _FLAGS = {"--dry-run": "dry_run=true", "--quick": "+quick=true", "--reported": "+reported=true"}
 _FLAGS_WITH_VALUE = {"--workers": "workers", "--table": "+table", "--entries": "+entries"}
+# Those of our flags that not every command takes.
+TUNE_FLAGS = ("--quick", "--reported", "--table")
+BENCHMARK_FLAGS = ("--entries",)
 _FOLDER = ("-cd", "--config-dir")
 _HELPS = ("-h", "--help")
 _MULTIRUN = ("-m", "--multirun")
@@ -67,9 +81,10 @@ _TAKE_VALUES = (
     *("-c", "--cfg", "-i", "--info", "-p", "--package", "-cn", "--config-name"),
     *("-cp", "--config-path", "--experimental-rerun"),
 )
+_NEED_VALUES = (*_TAKE_VALUES, *_FLAGS_WITH_VALUE, *_FOLDER)
 _KNOWN_FLAGS = (
-    *(*_FLAGS, *_FLAGS_WITH_VALUE, *_FOLDER, *_HELPS, *_MULTIRUN, *_ASKS, *_TAKE_VALUES),
-    "--resolve",
+    *("--dry-run", "--workers", "--resolve"),
+    *(*_FOLDER, *_HELPS, *_MULTIRUN, *_ASKS, *_TAKE_VALUES),
 )
 _FUNCTION = re.compile(r"[a-z_]+\(")
 # Launchers, and the extras that bring them.
@@ -80,14 +95,20 @@ _LAUNCHERS = {
 
 
 def run_application(
-    task: Callable[[Any], None], arguments: Sequence[str] | None, *, is_sweep: bool = False
+    task: Callable[[Any], None],
+    arguments: Sequence[str] | None,
+    *,
+    is_sweep: bool = False,
+    flags: Sequence[str] = (),
 ) -> int:
     """Run a command under Hydra; bad input comes out as one ``InputError``.
 
     is_sweep: whether the command takes grids without -m
+    flags: those of our own that it takes beside the usual ones
     """
-    words, folders = _own_flags(sys.argv[1:] if arguments is None else arguments)
-    _check_flags(words)
+    given = sys.argv[1:] if arguments is None else arguments
+    _check_flags(given, (*_KNOWN_FLAGS, *flags))
+    words, folders = _own_flags(given)
     if any(word in _HELPS for word in words):
         print(_help(task.__module__.rpartition(".")[2], folders))
         return 0
@@ -161,7 +182,7 @@ def _help(verb: str, folders: Sequence[Path]) -> str:
     choices["hydra/launcher"] = list(_LAUNCHERS)
     groups = "\n".join(f"{group}: {', '.join(names)}" for group, names in choices.items())
     settings = (conf_dir() / "config.yaml").read_text(encoding="utf-8").strip()
-    return _HELP.format(verb=verb, groups=groups, settings=settings)
+    return _HELP.format(usage=_USAGES[verb], groups=groups, settings=settings)
 
 
 def _flag(word: str) -> str:
@@ -169,17 +190,20 @@ def _flag(word: str) -> str:
     return word.partition("=")[0] if word.startswith("-") else ""
 
 
-def _check_flags(words: Sequence[str]) -> None:
+def _check_flags(words: Sequence[str], known: Sequence[str]) -> None:
     """Refuse flags in one line: Hydra would print all that it knows."""
-    flags = [
-        _flag(word)
+    given = [
+        word
         for word, before in zip(words, ("", *words), strict=False)
-        if _flag(word) and not _takes(before)
+        if _flag(word) and before not in _NEED_VALUES
     ]
-    for flag in flags:
-        if flag not in _KNOWN_FLAGS:
-            allowed = f"unknown flag; known: {', '.join(sorted(set(_KNOWN_FLAGS)))}"
-            raise InputError(flag, ..., allowed)
+    for word in given:
+        flag, equals, value = word.partition("=")
+        if flag not in known:
+            raise unknown_flag(flag, known)
+        if equals and flag not in _NEED_VALUES:
+            raise InputError(flag, value, f"takes no value: must be {flag} alone")
+    flags = [_flag(word) for word in given]
     first, *others = [flag for flag in flags if flag in (*_MULTIRUN, *_ASKS)] or [""]
     for flag in others:
         if flag != first:

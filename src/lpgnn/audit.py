@@ -1,5 +1,7 @@
 """``python -m lpgnn.audit``: does a mechanism keep the budget that it claims?"""
 
+from __future__ import annotations
+
 import argparse
 import csv
 import io
@@ -11,17 +13,17 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lpgnn.client import VECTOR_PLACES, Question, Task, answer, perturb, write_task
 from lpgnn.commands import Command, one_run, writing
 from lpgnn.components import import_target
 from lpgnn.config import Settings, component_names, make_component
 from lpgnn.errors import InputError, exit_code
-from lpgnn.privacy.audit import Audit, audit_callable, audit_features, audit_labels
-from lpgnn.privacy.distinguish import least_leak
-from lpgnn.randomness import derive_generator
 from lpgnn.rows import write_atomically
+
+if TYPE_CHECKING:
+    from lpgnn.privacy.audit import Audit
 
 USAGE = """\
   python -m lpgnn.audit mechanism=mb x_eps=1
@@ -105,7 +107,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 def _own_settings(overrides: Sequence[str]) -> tuple[Options, str | None, list[str]]:
     """The audit's own settings, the callable if there is one, and what is left for a run's."""
-    kinds = {field.name: int if field.type is int else float for field in fields(Options)}
+    kinds = {field.name: int if field.type == "int" else float for field in fields(Options)}
     found: dict[str, Any] = {}
     target, rest = None, []
     for override in overrides:
@@ -134,6 +136,9 @@ def _of_components(settings: Settings, own: Options, named: set[str]) -> Iterato
 
 
 def _of_mechanism(mechanism: Any, budget: float, own: Options) -> Audit:
+    from lpgnn.privacy.audit import audit_features, audit_labels
+    from lpgnn.randomness import derive_generator
+
     if math.isinf(budget):
         name = "x_eps" if mechanism.kind == "mechanism" else "y_eps"
         raise InputError(name, budget, "claims nothing: must be finite to be audited")
@@ -146,6 +151,8 @@ def _of_mechanism(mechanism: Any, budget: float, own: Options) -> Audit:
 
 
 def _of_callable(target: str, own: Options) -> Audit:
+    from lpgnn.privacy.audit import audit_callable
+
     if not own.eps > 0:
         raise InputError("eps", own.eps, "must be the budget that the callable claims, above 0")
     return audit_callable(
@@ -187,6 +194,8 @@ def _audit_all(own: Options, results: Path) -> int:
 
 def _of_client(budget: float, own: Options) -> Iterator[Audit]:
     """What devices send, drawn by the client itself: features alone, a label alone, and answers."""
+    from lpgnn.privacy.audit import audit_callable
+
     d, c = own.num_features, own.num_classes or 4
     bound: Any = make_component("mechanism", "mb")
 
@@ -276,6 +285,8 @@ def _in_short(audit: Audit) -> str:
 
 def describe(audit: Audit) -> str:
     """A claim and what became of it, in a few lines."""
+    from lpgnn.privacy.distinguish import least_leak
+
     finding = audit.finding
     delta = f", delta = {audit.delta:g}" if audit.delta else ""
     seen = least_leak(

@@ -1,22 +1,24 @@
 """``python -m lpgnn.collect``: check what users sent, reports or answers, and put it together."""
 
+from __future__ import annotations
+
 import csv
 import io
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from lpgnn.archive import Array
 from lpgnn.client import Published, Question
 from lpgnn.commands import Command, own_settings, writing
 from lpgnn.errors import InputError, exit_code
 from lpgnn.files import replacing
-from lpgnn.privacy.collection import Collection, check_graph, read_question, read_task
-from lpgnn.privacy.collector import Collector, Refusal
-from lpgnn.privacy.public_graph import PublicGraph
+
+if TYPE_CHECKING:
+    from lpgnn.archive import Array
+    from lpgnn.privacy.collection import Collection
+    from lpgnn.privacy.collector import Collector, Refusal
 
 _DEFAULTS = {
     "task": "task.json",
@@ -51,6 +53,9 @@ def _collect(settings: dict[str, str]) -> int:
             raise InputError(other, None, f"must be a file: {one} goes with it")
     if settings["question"]:
         return _collect_answers(settings)
+    from lpgnn.privacy.collection import Collection, check_graph, read_task
+    from lpgnn.privacy.public_graph import PublicGraph
+
     paths = {name: Path(value).expanduser() for name, value in settings.items()}
     task = read_task("task", paths["task"])
     graph = PublicGraph.load("graph", paths["graph"])
@@ -72,6 +77,10 @@ def _collect(settings: dict[str, str]) -> int:
 
 def _collect_answers(settings: dict[str, str]) -> int:
     """The answers to a question, added to the collection that it was made from."""
+    import numpy as np
+
+    from lpgnn.privacy.collection import Collection, read_question
+
     before = Path(settings["collected"]).expanduser()
     earlier = Collection.load("collected", before)
     question = read_question("question", Path(settings["question"]).expanduser(), earlier.task)
@@ -128,6 +137,8 @@ def _write(
 
 def _read(published: Published, asked: Array, reports: str, refused_path: Path) -> Collector:
     """Take all reports; every refusal becomes a line of a CSV file as it comes."""
+    from lpgnn.privacy.collector import Collector
+
     path = Path(reports).expanduser()
     if reports != "-" and not path.is_dir() and not path.is_file():
         raise InputError("reports", reports, "must be a folder, a file or -")

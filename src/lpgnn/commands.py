@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from lpgnn.composition import expand
 from lpgnn.config import Settings
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, unknown_flag
 
 
 class Command(argparse.ArgumentParser):
@@ -22,17 +22,29 @@ class Command(argparse.ArgumentParser):
             description=textwrap.fill(description, 79),
             epilog=epilog,
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
 
     def error(self, message: str) -> NoReturn:
-        flags = ", ".join(flag for action in self._actions for flag in action.option_strings)
-        print(f"error: {message} ({self.prog} --help says more; flags: {flags})", file=sys.stderr)
+        print(f"error: {message} ({self.prog} --help says more)", file=sys.stderr)
         sys.exit(2)
 
     def read(self, arguments: Sequence[str] | None) -> argparse.Namespace:
         """Options and KEY=VALUE in any order; the latter are ``overrides``."""
         self.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
         return self.parse_intermixed_args(arguments)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown flags first: a required one that is missing may be the one misspelt."""
+        words = list(sys.argv[1:] if args is None else args)
+        flags = {flag: action for action in self._actions for flag in action.option_strings}
+        for word, before in zip(words, ("", *words), strict=False):
+            flag = word.partition("=")[0]
+            is_value = before in flags and flags[before].nargs is None
+            if word.startswith("-") and word != "-" and not is_value and flag not in flags:
+                error = unknown_flag(flag, flags)
+                self.error(str(error))
+        return super().parse_known_args(words, namespace)
 
     def takes_settings(self) -> None:
         """KEY=VALUE are settings of lpgnn.run, and read the same YAML files."""

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 
 # Hydra shows whole stack traces if this is 1; entry points do the same, unless they have set it
@@ -34,6 +34,17 @@ class InputError(ValueError):
 
     def __reduce__(self) -> tuple[type["InputError"], tuple[str, object, str]]:
         return InputError, (self.setting, self.value, self.allowed)
+
+
+def unknown_flag(flag: str, known: Iterable[str]) -> InputError:
+    """Bad input that names the flag that was meant, if one is near, and all that there are."""
+    from difflib import get_close_matches
+
+    flags = sorted(set(known))
+    names = {known.strip("-"): known for known in flags if known.startswith("--")}
+    near = get_close_matches(flag.strip("-"), names, n=1)
+    meant = f" (did you mean {names[near[0]]}?)" if near else ""
+    return InputError(flag, ..., f"unknown flag{meant}; known: {', '.join(flags)}")
 
 
 class RunError(Exception):

@@ -1,26 +1,23 @@
 """``python -m lpgnn.information``: what bit reports tell about private features, measured."""
 
+from __future__ import annotations
+
 import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import TYPE_CHECKING
 
 from lpgnn.commands import Command
 from lpgnn.composition import Point, expand
 from lpgnn.config import Settings
-from lpgnn.data import Dataset, Graph
 from lpgnn.errors import InputError, exit_code
-from lpgnn.privacy import (
-    BitMechanism,
-    class_distance_squared,
-    expected_informative_bits,
-    feature_density,
-    informative_bits,
-    signal_to_noise,
-)
-from lpgnn.randomness import Streams
-from lpgnn.report.information import Information, information_grid, renew_information
+
+if TYPE_CHECKING:
+    from lpgnn.data import Dataset, Graph
+    from lpgnn.privacy import BitMechanism
+    from lpgnn.report.information import Information
 
 DEFAULTS = {
     "dataset": "cora,pubmed,facebook,planted",
@@ -47,6 +44,8 @@ def _measure(overrides: Sequence[str], config_dirs: Sequence[Path]) -> int:
     given = {text.partition("=")[0].lstrip("+") for text in overrides}
     open_ = [f"{key}={value}" for key, value in DEFAULTS.items() if key not in given]
     points = expand([*open_, *overrides], multirun=True, config_dirs=config_dirs)
+    from lpgnn.report.information import information_grid, renew_information
+
     found = list(measure(points))
     results_dir = points[0].settings.results_path
     try:
@@ -71,6 +70,9 @@ def measure(points: Sequence[Point]) -> Iterator[Information]:
 
 
 def _parts(settings: Settings) -> tuple[Dataset, BitMechanism]:
+    from lpgnn.data import Dataset
+    from lpgnn.privacy import BitMechanism
+
     dataset, mechanism = settings.component("dataset"), settings.component("mechanism")
     assert isinstance(dataset, Dataset)
     if not isinstance(mechanism, BitMechanism):
@@ -82,6 +84,16 @@ def _parts(settings: Settings) -> tuple[Dataset, BitMechanism]:
 
 def measured(graph: Graph, title: str, mechanism: BitMechanism, settings: Settings) -> Information:
     """Draw the reports of the repeats that a run of these settings draws, and compare them."""
+    from lpgnn.privacy import (
+        class_distance_squared,
+        expected_informative_bits,
+        feature_density,
+        informative_bits,
+        signal_to_noise,
+    )
+    from lpgnn.randomness import Streams
+    from lpgnn.report.information import Information
+
     distance = class_distance_squared(graph)
     assert graph.features is not None  # else it has no classes' means
     bound = mechanism.bind(float(settings.x_eps), graph.feature_dim)

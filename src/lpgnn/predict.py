@@ -5,22 +5,25 @@ predicts from are reports, never clean data: those that it was trained on, drawn
 seed, or those of another graph with the same features and classes.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from lpgnn.commands import Command, one_run, writing
 from lpgnn.config import KINDS, Settings, configuration_of
-from lpgnn.data import Dataset, Graph, InMemory
-from lpgnn.engine import Measures, collect_repeat, probabilities_of, run_repeats, split_of
 from lpgnn.errors import InputError, exit_code
 from lpgnn.rows import RowStore, load_weights, save_predictions
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lpgnn.data import Dataset, Graph
 
 USAGE = """\
 Settings are those of lpgnn.run.  Without --model they describe the run: its weights are taken from
@@ -100,6 +103,9 @@ def predict(
     trust: bool = False,
 ) -> Predictions:
     """Apply a saved model to the reports that it was trained on, or to those of another dataset."""
+    from lpgnn.data import Graph, InMemory
+    from lpgnn.engine import collect_repeat, probabilities_of, split_of
+
     weights, origin = load_weights(model)
     if isinstance(dataset, Graph):
         dataset = InMemory(dataset)
@@ -129,6 +135,8 @@ def predict(
 
 def _trained(settings: Settings, repeat: int) -> Path:
     """The weights of a finished run, or of one that is trained now."""
+    from lpgnn.engine import Measures, run_repeats
+
     configuration = settings.resolve()
     store = RowStore(settings.results_path)
     folder = store.run_folder(configuration.identity, repeat)
@@ -161,6 +169,8 @@ def _other_dataset(settings: Settings, overrides: Sequence[str]) -> Dataset | No
             raise InputError("overrides", key, text)
     if not any(key.split(".")[0] == "dataset" for key in keys):
         return None
+    from lpgnn.data import Dataset
+
     dataset = settings.component("dataset")
     assert isinstance(dataset, Dataset)
     return dataset

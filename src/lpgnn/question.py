@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lpgnn.commands import Command, one_run, writing
-from lpgnn.engine import run_repeats
 from lpgnn.errors import InputError, exit_code
 from lpgnn.files import write_atomically
-from lpgnn.privacy.respondents import Unanswered
 
 USAGE = """\
 Settings are those of lpgnn.run: reports=FILE, a learner that asks, and the seed that decides who is
@@ -38,6 +36,9 @@ def _ask(options: argparse.Namespace) -> int:
     configuration = settings.resolve()
     if not configuration.asks:
         raise InputError("learner", configuration.learner.name, "does not ask; allowed: two_round")
+    from lpgnn.engine import run_repeats
+    from lpgnn.privacy.respondents import Unanswered
+
     graph = configuration.dataset.load(settings.data_path)
     try:
         run_repeats(configuration, graph, [0], device=settings.device, kernels=settings.kernels)

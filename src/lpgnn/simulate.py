@@ -1,5 +1,7 @@
 """``python -m lpgnn.simulate``: write what the users of a clean graph would send."""
 
+from __future__ import annotations
+
 import argparse
 import csv
 import io
@@ -9,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lpgnn.client import (
     ClientError,
@@ -24,14 +26,13 @@ from lpgnn.client import (
 )
 from lpgnn.commands import Command, one_run, writing
 from lpgnn.config import Settings
-from lpgnn.data import Graph, Split
-from lpgnn.data.sparse import CsrMatrix
-from lpgnn.engine import split_of
 from lpgnn.errors import InputError, exit_code
 from lpgnn.files import write_atomically
-from lpgnn.privacy import MultiBit, RandomizedResponse
-from lpgnn.privacy.collection import check_graph, read_question, read_task
-from lpgnn.privacy.public_graph import PublicGraph
+
+if TYPE_CHECKING:
+    from lpgnn.data import Graph, Split
+    from lpgnn.data.sparse import CsrMatrix
+    from lpgnn.privacy.public_graph import PublicGraph
 
 USAGE = """\
 Settings are those of lpgnn.run; dataset, mechanism, x_eps, y_eps, split and seed count here, and
@@ -62,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _simulate(options: argparse.Namespace) -> int:
     settings = one_run(options)
+    from lpgnn.engine import split_of
+    from lpgnn.privacy.public_graph import PublicGraph
+
     configuration = settings.resolve()
     graph = configuration.dataset.load(settings.data_path)
     split = split_of(configuration, graph, options.repeat)
@@ -93,6 +97,8 @@ def _simulate_answers(
     options: argparse.Namespace, graph: Graph, public: PublicGraph, stream: str
 ) -> int:
     """What the nodes that a question names would answer, each drawn by the client."""
+    from lpgnn.privacy.collection import check_graph, read_question, read_task
+
     task = read_task("--out", options.out / "task.json")
     check_graph("--out", options.out / "task.json", task, public)
     question = read_question("--question", options.question, task)
@@ -125,6 +131,8 @@ def _private(graph: Graph) -> CsrMatrix:
 
 def task_of(settings: Settings, graph: Graph, public: PublicGraph, *, salt: str) -> bytes:
     """The task that asks users for what a run with these settings simulates."""
+    from lpgnn.privacy import RandomizedResponse
+
     labels = settings.component("label_mechanism")
     features = _private(graph)
     protocol: Any = settings.component("protocol")
@@ -151,6 +159,8 @@ def task_of(settings: Settings, graph: Graph, public: PublicGraph, *, salt: str)
 
 def _samples(settings: Settings, num_features: int) -> int:
     """How many features a report speaks of."""
+    from lpgnn.privacy import MultiBit
+
     mechanism = settings.component("mechanism")
     if type(mechanism) is not MultiBit or not math.isfinite(settings.x_eps):
         found = mechanism.name if math.isfinite(settings.x_eps) else "none"

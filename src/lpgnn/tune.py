@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lpgnn.application import run_application
+from lpgnn.application import TUNE_FLAGS, run_application
 from lpgnn.composition import Point, expand
 from lpgnn.config import Settings, facts_of
 from lpgnn.errors import InputError, exit_code
@@ -228,7 +228,7 @@ def _table_to_extend(path: Path, reported_seed: int | None) -> dict[str, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    return exit_code(lambda: run_application(compute, arguments, is_sweep=True))
+    return exit_code(lambda: run_application(compute, arguments, is_sweep=True, flags=TUNE_FLAGS))
 
 
 def compute(config: Any) -> None:

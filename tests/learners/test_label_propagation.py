@@ -174,6 +174,7 @@ def test_the_reported_loss_is_that_of_the_scores(
     assert doubled != pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("y_eps", [0.5, 1.0, 3.0, math.inf])
 @pytest.mark.parametrize("walk", WALKS)
 @pytest.mark.parametrize("labels", ["train", "train+val"])

@@ -80,6 +80,7 @@ def test_one_computation_has_one_name(exact: bool) -> None:
         assert learner.canonical(labels_are_exact=exact) == canonical
 
 
+@pytest.mark.slow
 @both_kernels
 @pytest.mark.parametrize("y_eps", [1.0, math.inf])
 def test_a_canonical_learner_computes_the_same(y_eps: float, kernels: str) -> None:
@@ -134,6 +135,7 @@ def accuracy(outcome: Outcome, rule: str = "paper") -> float:
     return float(agrees[block_split().test].float().mean())
 
 
+@pytest.mark.slow
 @both_kernels
 @pytest.mark.parametrize("learner", READERS, ids=lambda learner: learner.name)
 def test_reports_that_are_no_classes_can_be_learned_from(learner: Learner, kernels: str) -> None:
@@ -152,6 +154,7 @@ def test_reports_that_are_no_classes_can_be_learned_from(learner: Learner, kerne
     assert accuracy(fit(learner, [misled], kernels, max_epochs=40)[0]) < 0.6
 
 
+@pytest.mark.slow
 @both_kernels
 @pytest.mark.parametrize("learner", SUCCESSORS, ids=lambda learner: learner.name)
 def test_robust_ones_learn_from_mild_noise(learner: Learner, kernels: str) -> None:

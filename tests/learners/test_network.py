@@ -274,6 +274,7 @@ CASES: dict[str, tuple[NetworkLearner, Filter]] = {
 }
 
 
+@pytest.mark.slow
 @both_kernels
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CASES)
@@ -289,6 +290,7 @@ def test_training_equals_a_plain_training_with_torch_geometric(
     equals_plain(kind, runs, learner, kernels, filter)
 
 
+@pytest.mark.slow
 @both_kernels
 @pytest.mark.parametrize("mechanism", ["1b", "ag", None])
 def test_other_reports_train_alike(mechanism: str | None, kernels: str) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from lpgnn.composition import Experiment, Point, read_experiment
-from lpgnn.report import Cell, Source, Table
 from lpgnn.report.build import tables_of
+from lpgnn.report.evidence import Cell, Source
+from lpgnn.report.tables import Table
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

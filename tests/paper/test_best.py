@@ -11,7 +11,7 @@ from scipy import stats
 
 from lpgnn.config import Settings
 from lpgnn.paper.best import best_accuracies, gains, printed_points, write_best
-from lpgnn.report import Source
+from lpgnn.report.evidence import Source
 from lpgnn.rows import RowStore
 from report.rows import add_rows
 

@@ -32,8 +32,8 @@ from lpgnn.paper.notes import (
 from lpgnn.paper.splits import best_splits
 from lpgnn.paper.statistics import write_statistics
 from lpgnn.paper.wording import Contest, Count, Family, claim, points, span, verdict
-from lpgnn.report import Cell, Source
 from lpgnn.report.build import tables_of
+from lpgnn.report.evidence import Cell, Source
 from lpgnn.report.information import FIGURE, read_information
 from lpgnn.report.page import Built
 from lpgnn.report.paired import Difference

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lpgnn.paper.splits import best_splits, splits_computed, splits_grid, splits_sentences
-from lpgnn.report import Source
+from lpgnn.report.evidence import Source
 from paper.conftest import Paper
 from report.rows import add_rows
 

@@ -295,7 +295,7 @@ def test_a_share_of_a_budget_is_the_greatest_float(epsilon: float, count: int) -
     one = share(epsilon, count)
     assert Fraction(one) * count <= Fraction(epsilon)
     assert Fraction(math.nextafter(one, math.inf)) * count > Fraction(epsilon)
-    assert count > 1 or one == epsilon
+    assert (one == epsilon) is (count == 1)
 
 
 @pytest.mark.parametrize("epsilon", [1e-3, 1.0, 36.0, 40.0, 1e3, 1e300])

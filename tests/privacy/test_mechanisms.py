@@ -320,6 +320,7 @@ def test_a_budget_must_be_positive_and_of_a_sensible_size(name: str, epsilon: fl
         MECHANISMS[name]().bind(epsilon, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "largest"), [("mb", 1e6), ("1b", 1e6), ("lp", 64.0 * 4714), ("ag", 64.0 * 4714)]
 )

@@ -122,7 +122,7 @@ class HalfTheNoise(PrivUnit):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [PrivUnit, HalfTheNoise])
 def test_the_audit_tells_honest_from_broken(kind: type[PrivUnit]) -> None:
-    audit = audit_features(kind(1.0, 2), draws=20_000, confidence=0.9999, generator=seeded())
+    audit = audit_features(kind(1.0, 2), draws=10_000, confidence=0.9999, generator=seeded())
     # Drawn in floating point: there is no proof.
     assert audit.verdict == ("not refuted" if kind is PrivUnit else "refuted")
     assert audit.finding.epsilon > 0.6

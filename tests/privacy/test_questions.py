@@ -129,10 +129,12 @@ def worst_ratio(ask: Callable[[list[int]], Asked]) -> float:
     return worst
 
 
+@pytest.mark.slow
 def test_who_answers_once_spends_its_budget_once_whatever_was_asked_before() -> None:
     assert worst_ratio(two_rounds) == pytest.approx(EPSILON, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_who_answers_twice_spends_more() -> None:
     assert worst_ratio(with_a_second_question) > 1.5 * EPSILON
 

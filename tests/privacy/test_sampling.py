@@ -34,6 +34,7 @@ def moves_repeats_on(n: int, d: int, m: int) -> Tensor:
     return sampled.sort(dim=1).values
 
 
+@pytest.mark.slow
 # 8 m <= d is the regime of redrawn repeats, the others that of the mask.
 @pytest.mark.parametrize(
     ("d", "m"), [(8, 1), (16, 2), (24, 3), (5, 1), (5, 2), (5, 3), (6, 5), (4, 4), (1, 1)]

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from lpgnn.config import Settings
-from lpgnn.report import Source, draw_figure
 from lpgnn.report.drawing import BLANK_STYLES, LABELS_ONLY_STYLES, STYLES, add_legend
+from lpgnn.report.evidence import Source
+from lpgnn.report.figures import draw_figure
 from lpgnn.report.tables import Printed
 from report.rows import add_rows, write_experiment
 

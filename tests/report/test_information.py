@@ -63,6 +63,7 @@ def test_the_table_shows_counts_beside_expectations() -> None:
     assert lines[3] == "| Cora | 1 | 2,708 | 16 | 15 | 6–24 | 7.5e-08 |"
 
 
+@pytest.mark.slow
 def test_the_figure_has_a_panel_for_each_graph_and_the_same_bytes(tmp_path: Path) -> None:
     # A mean of 0 has no place on a logarithmic axis; other mechanisms are not drawn.
     others = [replace(CORA, mechanism="1b", title="Other")]

@@ -7,7 +7,7 @@ import pytest
 
 from lpgnn.config import Settings
 from lpgnn.errors import InputError
-from lpgnn.report import Source
+from lpgnn.report.evidence import Source
 from lpgnn.report.maps import draw_map
 from lpgnn.report.tables import build_table
 from lpgnn.shown import check_map, parse_figure
@@ -53,6 +53,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, str, str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turned", [False, True])
 def test_cells_hold_paired_differences_in_the_order_of_their_numbers(
     tmp_path: Path, texts: list[tuple[int, int, str, str]], turned: bool

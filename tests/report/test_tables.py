@@ -5,9 +5,9 @@ import pytest
 
 from lpgnn.composition import Point
 from lpgnn.config import Settings
-from lpgnn.report import Cell, Source, Table
 from lpgnn.report.build import tables_of
-from lpgnn.report.tables import Number, best_of
+from lpgnn.report.evidence import Cell, Source
+from lpgnn.report.tables import Number, Table, best_of
 from lpgnn.rows import RowStore, Summary
 from report.rows import add_rows, write_experiment
 

@@ -1,6 +1,7 @@
 import itertools
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -190,13 +191,14 @@ def test_a_taken_shard_that_still_grows_is_not_removed(
 def test_killed_at_any_step_a_compaction_loses_nothing(is_published: bool, tmp_path: Path) -> None:
     """Stop before the n-th change of the folder, for every n until there is none left."""
     changes = ("open", "os.rename", "os.remove", "os.mkdir")
+    before = tmp_path / "before"
+    publish(before, table([make_row("a", 0, 1.0), make_row("a", 1, 1.0)]))
+    for acc, repeats in ((2.0, (1, 2)), (3.0, (2, 3))):
+        append_in_child(before, [make_row("a", repeat, acc) for repeat in repeats])
+    expected = [row["paper/test/acc"] for row in RowStore(before).read("sbm")]
+    assert expected == ["1.0", "2.0", "3.0", "3.0"]
     for number in itertools.count():
-        folder = tmp_path / str(number)
-        publish(folder, table([make_row("a", 0, 1.0), make_row("a", 1, 1.0)]))
-        for acc, repeats in ((2.0, (1, 2)), (3.0, (2, 3))):
-            append_in_child(folder, [make_row("a", repeat, acc) for repeat in repeats])
-        expected = [row["paper/test/acc"] for row in RowStore(folder).read("sbm")]
-        assert expected == ["1.0", "2.0", "3.0", "3.0"]
+        folder = shutil.copytree(before, tmp_path / str(number))
 
         def killed(folder: Path = folder, number: int = number) -> None:
             counter = itertools.count()
@@ -386,6 +388,7 @@ def test_the_module_runs(tmp_path: Path) -> None:
     assert done.stdout.startswith("nothing to merge")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("publish_rows", [False, True])
 @pytest.mark.parametrize("survivors", [0, 1, 2])
 def test_a_compaction_killed_while_it_removes_gives_no_older_row_back(

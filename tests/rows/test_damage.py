@@ -118,6 +118,13 @@ PUBLISHED: dict[str, tuple[bytes, list[tuple[str, int]], str]] = {
     ),
 }
 
+# Beside those of the schema, a column that we do not know stays in the file.
+KEPT_HEADERS = {
+    "a header with another name": without(
+        HEADER, b",paper/test/balanced_acc,", b",paper/test/balanced_acc,paper/test/agc,"
+    )
+}
+
 
 def check(
     results_dir: Path,
@@ -166,7 +173,7 @@ def test_publishing_repairs_a_damaged_file_and_keeps_a_copy(kind: str, tmp_path:
     assert (done.merged, done.total) == (1, len(found) + 1)
     assert (done.set_aside > 0) == bool(warning)
     lines = path.read_bytes().splitlines(keepends=True)
-    assert lines[0] == HEADER or kind == "a header with another name"
+    assert lines[0] == KEPT_HEADERS.get(kind, HEADER)
     assert len(lines) == len(found) + 2
     assert keys(store.read("sbm")) == [*found, ("new", 0)]
     copies = list((tmp_path / "local").glob("set_aside/*"))

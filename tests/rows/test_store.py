@@ -351,6 +351,7 @@ class IoCounter:
         return int(fields["rchar"]), int(fields["wchar"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs Linux")
 def test_an_append_reads_nothing_and_writes_only_its_rows(tmp_path: Path) -> None:
     sizes = {}
@@ -398,6 +399,7 @@ def kill_at_random(write: Callable[[int], object], moments: random.Random, numbe
     return acknowledged
 
 
+@pytest.mark.slow
 def test_a_writer_killed_at_any_moment_loses_no_acknowledged_row(tmp_path: Path) -> None:
     store, moments = RowStore(tmp_path), random.Random(0)
     acknowledged = 0

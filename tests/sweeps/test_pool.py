@@ -500,6 +500,7 @@ def written_rows(folder: Path) -> list[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_sweeps_at_once_share_their_work(workers: int, tmp_path: Path) -> None:
     tasks = [Task(((small(seed=seed, max_epochs=20), (0, 1)),)) for seed in range(4)]

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str]) -> int:
-    from lpgnn.application import run_application
+    from lpgnn.application import BENCHMARK_FLAGS, run_application
 
     if words[:1] == ["page"]:
         from lpgnn.benchmark.protocol import load_protocol
@@ -51,7 +51,7 @@ def _main(words: list[str]) -> int:
         words = [*words[2:], "--entries", f"{entry.name},labels_only"]
     elif words[:1] == ["run"]:
         words = words[1:]
-    return run_application(compute, words, is_sweep=True)
+    return run_application(compute, words, is_sweep=True, flags=BENCHMARK_FLAGS)
 
 
 def compute(config: Any) -> None:

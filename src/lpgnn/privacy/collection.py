@@ -324,7 +324,7 @@ class ReceivedReports(Dataset):
         )
         repeat = "a repeat is another initialisation on the same reports"
         if self.has_questions:
-            repeat = "a repeat of a learner that asks is the same again"
+            repeat = "a learner that asks has one repeat: another would be the same"
         return (
             f"{self.path}: from {int(received.sum()):,} nodes, "
             f"{int((received & asked).sum()):,} of {int(asked.sum()):,} labels{answers}; "

@@ -1,18 +1,21 @@
 """``python -m lpgnn.report``: tables, figures and pages from the rows of a results folder."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lpgnn.commands import Command
 from lpgnn.composition import experiment_names, load_experiment
 from lpgnn.config import Settings
 from lpgnn.counting import counted
 from lpgnn.errors import InputError, exit_code
-from lpgnn.report.build import build, remove, write_page
-from lpgnn.report.evidence import Source
-from lpgnn.report.page import Built
-from lpgnn.report.runs import NAME, other_runs, remove_runs
+
+if TYPE_CHECKING:
+    from lpgnn.report.evidence import Source
+    from lpgnn.report.page import Built
 
 _SETTINGS = ("results_dir", "selection", "data_dir")
 
@@ -34,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _report(words: Sequence[str], config_dirs: Sequence[Path]) -> int:
     names, settings, overrides = parse(words)
+    from lpgnn.report.evidence import Source  # brings torch
+
     folders = tuple(folder.expanduser() for folder in config_dirs)
     data_dir = str(settings.data_dir)
     source = Source(settings.results_path, settings.selection, data_dir, overrides, folders)
@@ -61,12 +66,16 @@ def _build_named(names: Sequence[str], source: Source) -> None:
             obstacles = [cell.obstacle for cell in results.cells if cell.obstacle]
             reason = obstacles[0] if obstacles else "run it first"
             raise InputError("experiment", name, f"no rows in {source.results_dir}: {reason}")
+    from lpgnn.report.build import build
+
     for name in names:
         _show(build(name, source), source)
 
 
 def _show(built: Built, source: Source) -> None:
     """Say where an experiment's tables and figures are, and write its page."""
+    from lpgnn.report.build import write_page
+
     for table in built.tables:
         print(f"table:  {source.results_dir}/tables/{table}.csv, .md, .tex")
     for figure in built.figures:
@@ -76,6 +85,7 @@ def _show(built: Built, source: Source) -> None:
 
 def _build_all(source: Source) -> None:
     from lpgnn.paper import write_paper
+    from lpgnn.report.build import build, remove
 
     ours, built = set(experiment_names()), []
     for name in experiment_names(source.config_dirs):
@@ -94,6 +104,8 @@ def _build_all(source: Source) -> None:
 
 def _list_others(built: Sequence[Built], ours: Collection[str], source: Source) -> None:
     """Runs on the user's own graphs: those that no experiment with rows shows."""
+    from lpgnn.report.runs import NAME, other_runs, remove_runs
+
     cells = {one.name: one.results.cells for one in built}
     others = other_runs(
         source,

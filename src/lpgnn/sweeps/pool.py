@@ -543,7 +543,11 @@ def _progress(tasks: Sequence[Task], costs: CostModel, show: bool) -> Iterator[R
     runs = sum(len(task.members) for task in tasks)
     done = 0
     with tqdm(
-        total=total, desc=counted(runs, "run"), bar_format=layout, disable=not show, mininterval=0.5
+        total=total,
+        desc=counted(runs, "run"),
+        bar_format=layout,
+        disable=not show or epochs == 1,  # of one step there is nothing to see
+        mininterval=0.5,
     ) as bar:
 
         def report(task: Task, run_epochs: int) -> None:

@@ -217,7 +217,10 @@ def _resolve(
             name = " ".join(f"{key}={value}" for key, value in point.keys.items())
             stopped.append(Stopped(name or dataset.name, *unusable[key]))
         else:
-            found.append((point.settings.resolve(fetch=fetch), point.settings))
+            configuration, asked = point.settings.resolve(fetch=fetch), point.settings
+            if configuration.asks and asked.reports is not None:
+                asked = replace(asked, repeats=1)  # its users have answered once: no other is left
+            found.append((configuration, asked))
     return found, stopped
 
 
