@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lpgnn.paper.phase import Phases
-from lpgnn.report import Source
+from lpgnn.report.evidence import Source
 from report.rows import add_rows
 
 NOISE = [0.0, 0.1, -0.1, 0.05]
