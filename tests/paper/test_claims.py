@@ -406,7 +406,7 @@ def test_the_ablation_on_cora_is_told_from_its_rows(committed: Claims) -> None:
     notes = fill("notes.md.j2", claims_of(replace(source, _known=known)))
     line = line_with(notes, "+experiment=conditioned_ablation")
     assert "the conditioned setting has 60.0 ± 0.8 †, the paper's protocol 68.0 ± 0.8." in line
-    assert "conditioned reports have 66.0 ± 0.8, +6.0 of the +8.0 points between them;" in line
+    assert "conditioned reports have 66.0 ± 0.8 †, +6.0 of the +8.0 points between them;" in line
     assert "59.0 ± 0.8; with both 65.0 ± 0.8." in line
 
 
