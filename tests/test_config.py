@@ -478,6 +478,10 @@ SIMULATED = "(simulated: not cryptographic randomness)"
             f"2.5 per node, delta = 1e-06 {SIMULATED}",
         ),
         ({"feature": "ones", "y_eps": 2.0}, f"2 per node {SIMULATED}"),
+        (
+            {"feature": "blank", "x_eps": 1.0, "y_eps": 2.0},
+            "3 per node, of which blank reports need none: they read nothing private " + SIMULATED,
+        ),
         ({"x_eps": INF, "y_eps": 2.0}, "unbounded: what is sent as it is has no privacy"),
         ({"x_eps": 1.0, "y_eps": INF}, "unbounded: what is sent as it is has no privacy"),
         ({"x_eps": INF, "y_eps": INF}, "unbounded: what is sent as it is has no privacy"),

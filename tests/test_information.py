@@ -45,6 +45,7 @@ def test_it_measures_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("words", "text"),
     [
+        (["feature=blank"], "error: feature=blank: must be raw: others have no private bits"),
         (["mechanism=lp"], "error: mechanism=lp: must send bits: mb or 1b"),
         (["x_eps=inf"], "error: x_eps=inf: must be finite"),
         (["x_eps=0"], "error: x_eps=0: must be a positive number"),

@@ -326,6 +326,18 @@ def test_quick_mode_searches_one_pair_of_budgets(
     assert best["x_steps"] in QUICK_GRID["filter.steps"]
 
 
+def test_a_dry_run_tells_the_plan_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*_own_dataset("false"), "--quick", "--dry-run", f"results_dir={tmp_path}"]
+    assert main(words) == 0
+    assert capsys.readouterr().out == (
+        "on the collection of seed=1000, 2 repeats each: 8 candidates for learning_rate, "
+        "weight_decay, dropout, then 9 for filter.steps, learner.steps\n"
+    )
+    assert not list(tmp_path.rglob("*.*"))
+
+
 def test_the_quick_grid_is_part_of_the_whole_one() -> None:
     assert {name: set(values) <= set(GRID[name]) for name, values in QUICK_GRID.items()} == (
         dict.fromkeys(GRID, True)

@@ -54,7 +54,7 @@ Train graph neural networks on locally private data: one run, or with -m or an e
 
 hydra/launcher=submitit_slurm computes a grid on a cluster.""",
     "tune": """\
-usage: lpgnn tune [--quick] [--reported] [--table FILE] [--workers N] [--config-dir D] KEY=VALUE ...
+usage: lpgnn tune [--quick] [--reported] [--table FILE] [--dry-run] [--workers N] KEY=VALUE ...
 
 Search hyper-parameters by private validation loss.  Comma-separated values narrow the search,
 --quick does it for one pair of budgets, --reported on the collection that is reported: repeat 0 of

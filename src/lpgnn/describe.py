@@ -114,4 +114,6 @@ def _budget(c: Configuration) -> str:
     inexact = c.mechanism.name if c.mechanism and c.mechanism.in_floating_point else ""
     if inexact or c.asks:
         exactly += f", as far as floating point is exact: {inexact or 'privunit'} is drawn in it"
+    if c.feature is not None and c.feature.spends_budget and not c.feature.reads_features:
+        exactly += f", of which {c.feature.name} reports need none: they read nothing private"
     return f"{exactly} (simulated: not cryptographic randomness)"

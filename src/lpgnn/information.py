@@ -77,6 +77,9 @@ def _parts(settings: Settings) -> tuple[Dataset, BitMechanism]:
     assert isinstance(dataset, Dataset)
     if not isinstance(mechanism, BitMechanism):
         raise InputError("mechanism", mechanism.name, "must send bits: mb or 1b")
+    feature = settings.component("feature")
+    if feature.name != "raw":
+        raise InputError("feature", feature.name, "must be raw: others have no private bits")
     if math.isinf(settings.x_eps):
         raise InputError("x_eps", settings.x_eps, "must be finite: without noise every bit counts")
     return dataset, mechanism

@@ -87,14 +87,17 @@ class Search:
 
     def stage_two(self, chosen: Mapping[Pair, Candidate]) -> dict[Pair, list[Candidate]]:
         """Candidates for every pair of budgets, with what stage one chose for its kind."""
-        names = list(self.open_steps())
-        tried = [dict(zip(names, v, strict=True)) for v in _product(self.grid, names)]
-        found = {}
+        tried, found = self.tried_steps(), {}
         for pair in itertools.product(self.x_budgets, self.y_budgets):
             best = chosen[_kind(pair[0]), _kind(pair[1])].values
             rates = {name: best[name] for name in RATES}
             found[pair] = [self._candidate(pair, rates | steps) for steps in tried]
         return found
+
+    def tried_steps(self) -> list[dict[str, Any]]:
+        """The values of the open steps to try."""
+        names = list(self.open_steps())
+        return [dict(zip(names, v, strict=True)) for v in _product(self.grid, names)]
 
     def open_steps(self) -> dict[str, str]:
         """The steps that filter and learner leave open: their setting and their table name."""
@@ -311,6 +314,15 @@ def tune(
     _table_to_extend(path, reported_seed)  # a table of another kind shows before the search
     folder = base.results_path / "tuning"
     store = RowStore(folder)
+    if base.dry_run:
+        first = [one for found in search.stage_one().values() for one in found]
+        second = len(search.x_budgets) * len(search.y_budgets) * len(search.tried_steps())
+        print(
+            f"on the collection of seed={base.seed}, {base.repeats} repeats each: {len(first)} "
+            f"candidates for {', '.join(RATES)}, then {second} for "
+            f"{', '.join(search.open_steps()) or 'no steps'}"
+        )
+        return path
     store.check_writable()
     from lpgnn.sweeps import Execution  # brings torch
 
@@ -326,7 +338,8 @@ def tune(
     # Blank reports are trained as raw ones are.
     kind = "raw" if feature.spends_budget else feature.name
     write_table(path, graph, kind, training, steps, reported_seed)
-    for (x, y), best in (*training.items(), *steps.items()):
+    print(f"found on one collection, that of seed={base.seed}:")
+    for (x, y), best in steps.items():
         shown = " ".join(f"{name}={value:g}" for name, value in best.values.items())
         print(f"x_eps={x:g} y_eps={y:g}: {shown}")
     run = f"hparams={'tuned' if table is None else path}"

@@ -21,7 +21,7 @@ BUDGETS = (0.01, 0.1, 1.0, 3.0, 8.0, 16.0, 32.0, 64.0, 128.0)
         ([-3] * 9, "nowhere up to 128"),
         # Once is luck: it must stay so.
         ([1, -1, -1, -1, -1, -1, 1, 1, 1], "32"),
-        ([-1, 1, -1, -1, -1, 1, -1, -1, -1], "nowhere up to 128 for good (only at 0.1, 16)"),
+        ([-1, 1, -1, -1, -1, 1, -1, -1, -1], "nowhere up to 128 (at 0.1, 16, but not beyond)"),
         ([-1, -1, -1, -1, 1, 1, 1, 1, None], "undecided (1 of 9 budgets missing)"),
         ([-1, -1, None, None, 1, 1, 1, 1, 1], "undecided (2 of 9 budgets missing)"),
         # What is missing below does not matter.

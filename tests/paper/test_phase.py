@@ -59,6 +59,12 @@ def test_families_and_cost_are_told(phases: Phases) -> None:
     )
 
 
+def test_in_short(phases: Phases) -> None:
+    text = phases.in_short()
+    assert "MB's reports do at homophily 0.25 for some ε_x up to 8, and not at 0.1 (–), 0.4" in text
+
+
 def test_without_rows_there_is_nothing(tmp_path: Path) -> None:
     found = Phases(Source(tmp_path, "paper"))
     assert (found.grid(), found.sentences()) == (None, [])
+    assert found.in_short() == ""

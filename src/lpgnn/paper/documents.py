@@ -16,6 +16,7 @@ from lpgnn.paper.information import WHY, few_bits, why_blank
 from lpgnn.paper.notes import fill
 from lpgnn.paper.phase import FROM_NOTE, PHASES, Phases
 from lpgnn.paper.planted import planted_sentences
+from lpgnn.paper.rounds import TwoRounds
 from lpgnn.paper.splits import (
     EXPERIMENT,
     NOTE,
@@ -26,6 +27,7 @@ from lpgnn.paper.splits import (
     splits_sentences,
     splits_steps,
 )
+from lpgnn.paper.wording import listed
 from lpgnn.report.grid import Shown
 from lpgnn.report.information import CAPTION, FIGURE, Information
 from lpgnn.report.tables import Number
@@ -164,8 +166,16 @@ def _why(numbers: Numbers) -> Iterator[str]:
 
 def _why_in_short(numbers: Numbers) -> str:
     """One paragraph, where it was measured."""
-    sentence = few_bits(numbers.information, numbers.claims.protocol_pairs())
-    return f"{sentence}\n" if sentence else ""
+    source = numbers.claims.source
+    sentences = [few_bits(numbers.information, numbers.claims.protocol_pairs())]
+    rounds, phases = TwoRounds(source), Phases(source).in_short()
+    if rounds.computed and phases:
+        graphs = listed(rounds.graphs(paying=True)) or "no graph"
+        sentences.append(
+            f"Where features pay, after Holm's correction: asked for in two rounds, on {graphs} at "
+            f"some ε_x up to 8; {phases}."
+        )
+    return "\n\n".join(filter(None, sentences)) + "\n" if any(sentences) else ""
 
 
 def _split(numbers: Numbers) -> Iterator[str]:

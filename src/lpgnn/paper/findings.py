@@ -90,7 +90,7 @@ def first_for_good(holds: Mapping[float, bool | None]) -> str:
         return canonical(start)
     once = [canonical(eps) for eps in budgets if holds[eps]]
     nowhere = f"nowhere up to {canonical(budgets[-1])}"
-    return f"{nowhere} for good (only at {', '.join(once)})" if once else nowhere
+    return f"{nowhere} (at {', '.join(once)}, but not beyond)" if once else nowhere
 
 
 class Findings:

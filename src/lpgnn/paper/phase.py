@@ -1,6 +1,6 @@
 """Where private features pay on block models: the experiment ``phase_diagram``, summed up."""
 
-from lpgnn.paper.rounds import pays_from
+from lpgnn.paper.rounds import pays_from, surely_above
 from lpgnn.paper.wording import MISSING, Family, listed
 from lpgnn.report.build import tables_of
 from lpgnn.report.evidence import Source
@@ -90,6 +90,20 @@ class Phases:
         rows = [[name, *(pays_from(gains[key]) for key in keys)] for name, gains in by_name.items()]
         rows.append(["mean of blank reports", *map(self._blank_means, keys)])
         return Grid.of_text(["Above 0 from ε_x =", *(f"{varied} {key}" for key in keys)], rows)
+
+    def in_short(self) -> str:
+        """At which homophily MB's reports gain anything after Holm's rule; empty without rows."""
+        if not self.tables:
+            return ""
+        gains = self.gains("phase_homophily", "MB − blank")
+        paying = {key: any(map(surely_above, row.values())) for key, row in gains.items()}
+        yes = [key for key, pays in paying.items() if pays]
+        no = [f"{key} ({self._blank_means(key)})" for key, pays in paying.items() if not pays]
+        return (
+            f"on block models MB's reports do at homophily {listed(yes) or '–'} for some ε_x up to "
+            f"{canonical(max(next(iter(gains.values()))))}, and not at {listed(no) or '–'} (in "
+            "brackets the accuracy without features)"
+        )
 
     def _blank_means(self, homophily: str) -> str:
         """Lowest and highest mean of blank reports: near 100 there is nothing to gain."""

@@ -96,7 +96,7 @@ class TwoRounds:
         known = dict[str, list[bool]]()
         for graph, _, x_eps, number in self._judged(OVER_BLANK):
             if number.difference is not None and float(x_eps) <= up_to:
-                known.setdefault(graph, []).append(_surely_above(number))
+                known.setdefault(graph, []).append(surely_above(number))
         return [title(graph) for graph, gains in known.items() if any(gains) == paying]
 
     def unknown_graphs(self) -> list[str]:
@@ -203,7 +203,7 @@ class TwoRounds:
         ]
 
 
-def _surely_above(number: Number) -> bool:
+def surely_above(number: Number) -> bool:
     above = number.difference is not None and number.difference.above_zero
     return above and number.holm_p is not None and number.holm_p < 0.05
 
@@ -214,7 +214,7 @@ def pays_from(numbers: Mapping[float, Number]) -> str:
         first_for_good(
             {eps: None if n.difference is None else is_above(n) for eps, n in numbers.items()}
         )
-        for is_above in (_is_above, _surely_above)
+        for is_above in (_is_above, surely_above)
     )
     same = plain == kept or plain.startswith("undecided")
     return plain if same else f"{plain} (Holm: {kept})"

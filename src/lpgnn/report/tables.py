@@ -212,12 +212,14 @@ class Table:
         if self.spec.differences:
             note += (
                 "\nDifferences are paired by repeat, with 95 % t intervals; bold where Holm's rule "
-                "over its column rejects 0 at 5 %. None is shown for what different engines "
-                "trained.\n"
+                "over all differences of one name rejects 0 at 5 %. None is shown for what "
+                "different engines trained.\n"
             )
         note += "".join(f"\n{text}\n" for text in self.notes())
         lines = self.frame().to_csv(index=False, float_format="%.4f")
-        latex = grid.to_latex(self.spec.caption or self.name, f"tab:{self.name}")
+        told = " ".join(filter(None, map(str.strip, note.splitlines())))
+        caption = f"{self.spec.caption or self.name}. {told}" if told else self.spec.caption
+        latex = grid.to_latex(caption or self.name, f"tab:{self.name}")
         write_atomically(path.with_name(f"{self.name}.csv"), lines)
         write_atomically(path.with_name(f"{self.name}.md"), grid.to_markdown() + note)
         write_atomically(path.with_name(f"{self.name}.tex"), latex)
