@@ -1,7 +1,9 @@
 """Questions, those who answer them, and why a node's budget holds over all rounds."""
 
+import copy
 import itertools
 import math
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -164,6 +166,35 @@ def test_a_node_cannot_be_asked_twice() -> None:
     with pytest.raises(InputError, match="a node twice"):
         users.ask(torch.tensor([1, 1]), one_cut(2, 0.0))
     users.ask(torch.tensor([1]), one_cut(1, 0.0))  # who was refused has spent nothing
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (torch.tensor([-1]), r"nodes=-1: must be in 0\.\.5"),
+        (torch.tensor([5, -1]), r"nodes=-1: must be in 0\.\.5"),  # one node under two names
+        (torch.tensor([2, 6]), r"nodes=6: must be in 0\.\.5"),
+        (torch.tensor([True, False]), "must be a list of whole numbers"),
+        (torch.tensor([1, 0], dtype=torch.uint8), "must be a list of whole numbers"),
+        (torch.tensor([[1], [0]]), "must be a list of whole numbers"),
+    ],
+)
+def test_nodes_have_one_name_each(nodes: Tensor, message: str) -> None:
+    users = respondents()
+    with pytest.raises(InputError, match=message):
+        users.ask(nodes, one_cut(nodes.numel(), 0.0))
+    assert users.may_answer.all()
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_budget_cannot_be_copied(copied: Callable[[object], object]) -> None:
+    with pytest.raises(InputError, match="respondents=Respondents: cannot be copied"):
+        copied(respondents())
+
+
+def test_a_copy_of_what_holds_respondents_does_not_copy_them() -> None:
+    with pytest.raises(InputError, match="cannot be copied"):
+        copy.deepcopy([respondents()])
 
 
 def test_who_fails_to_answer_has_spent_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:

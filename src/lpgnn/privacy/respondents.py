@@ -1,6 +1,7 @@
 """The users of an interactive protocol: whoever has answered once is never asked again."""
 
 from collections.abc import Callable, Sequence
+from typing import NoReturn, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -22,7 +23,8 @@ class Respondents:
     """Nodes that answer one question each, under the budget that they have.
 
     All that a server can do with it is ask: the features are bound into the function that draws
-    answers, and no attribute leads to them.
+    answers, and no attribute leads to them.  There are no copies: each would have a budget of its
+    own to spend.
     """
 
     def __init__(self, features: CsrMatrix, epsilon: float, *, generator: torch.Generator) -> None:
@@ -37,8 +39,20 @@ class Respondents:
         """Which nodes have their budget still.  -> [N] bool"""
         return ~self._spent
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Neither copy nor pickle: people cannot be copied, and their budget must not be."""
+        allowed = "cannot be copied: a node answers once"
+        raise InputError("respondents", type(self).__name__, allowed)
+
     def ask(self, nodes: Tensor, question: Question) -> Answers:
         """The private answers of some nodes, whose budget is spent by it.  nodes: [n]"""
+        num_nodes = self._spent.numel()
+        if nodes.dtype != torch.int64 or nodes.ndim != 1:  # a mask would be read as a mask
+            found = f"{nodes.dtype} {list(nodes.shape)}"
+            raise InputError("nodes", found, "must be a list of whole numbers (int64)")
+        outside = (nodes < 0) | (nodes >= num_nodes)  # node -1 would be another name of the last
+        if bool(outside.any()):
+            raise InputError("nodes", int(nodes[outside][0]), f"must be in 0..{num_nodes - 1}")
         if nodes.unique().numel() != nodes.numel():
             raise InputError("nodes", "a node twice", "a node answers one question")
         if bool(self._spent[nodes].any()):
