@@ -49,6 +49,17 @@ def _forked_workers() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _as_committed() -> Iterator[None]:
+    """Rows of sources that were changed pair with nothing: tests must pass before a commit, too."""
+    from lpgnn.provenance import git_revision
+
+    revision, _ = git_revision()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lpgnn.engine.git_revision", lambda: (revision, False))
+        yield
+
+
 @pytest.fixture
 def new_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let workers of sweeps be new interpreters, as in a process with threads."""

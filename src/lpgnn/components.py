@@ -58,6 +58,23 @@ def check_count(option: str, value: Any, least: int = 0) -> None:
         raise InputError(option, value, f"must be a whole number >= {least}")
 
 
+class _Unbound(float):
+    """NaN that equals itself, so that components do: Python 3.13 compares field by field."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Unbound)
+
+    def __ne__(self, other: object) -> bool:
+        return not isinstance(other, _Unbound)
+
+    def __hash__(self) -> int:
+        return hash(_Unbound)
+
+
+# A budget that no run has bound yet.
+UNBOUND = _Unbound("nan")
+
+
 @dataclass(frozen=True)
 class Component:
     """Base of everything that a user may exchange.

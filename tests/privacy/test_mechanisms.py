@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import pickle
 from typing import Any
 
 import pytest
@@ -9,7 +10,14 @@ from torch import Tensor
 
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
-from lpgnn.privacy import AnalyticGaussian, FeatureMechanism, Laplace, MultiBit, OneBit
+from lpgnn.privacy import (
+    AnalyticGaussian,
+    FeatureMechanism,
+    Laplace,
+    MultiBit,
+    OneBit,
+    RandomizedResponse,
+)
 from lpgnn.privacy import mechanism as mechanism_module
 from lpgnn.privacy.mechanism import dense_chunks
 from propagation.mechanisms import MECHANISMS
@@ -426,3 +434,16 @@ def test_names_and_forms() -> None:
         mechanism = MECHANISMS[name](3.0, 30)
         assert mechanism.form == form
         assert mechanism.perturb(random_features(), generator=seeded()).form == form
+
+
+@pytest.mark.parametrize("kind", [MultiBit, RandomizedResponse])
+def test_unbound_mechanisms_are_equal(kind: Any) -> None:
+    """Also field by field, as dataclasses compare from Python 3.13 on, and in another process."""
+    one, other = kind(), pickle.loads(pickle.dumps(kind()))
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one.epsilon == other.epsilon
+    assert not one.epsilon != other.epsilon  # noqa: SIM202
+    assert math.isnan(one.epsilon)
+    assert one != kind(1.0, 3)
+    assert one.epsilon != 1.0

@@ -174,8 +174,8 @@ def test_rows_of_changed_sources_are_paired_with_nothing(tmp_path: Path) -> None
         store.append("cora", [row | {"dirty": dirty} for row in own])
         results = Source(tmp_path, "paper", config_dirs=(conf,)).results("both")
         cells = {cell.identity: cell for cell in results.cells}
-        found = results.difference(*(cells[identity] for identity in identities))
-        assert (found is None) == dirty
+        first, second = (cells[identity] for identity in identities)
+        assert (results.difference(first, second) is None) == dirty
 
 
 def test_what_is_not_trained_is_paired_with_any_engine(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from lpgnn.components import Component
+from lpgnn.components import UNBOUND, Component
 from lpgnn.errors import InputError
 from lpgnn.privacy.reports import LabelReports
 
@@ -25,7 +25,7 @@ class LabelMechanism(Component, ABC):
     kind: ClassVar[str] = "label_mechanism"
     bound_fields: ClassVar[tuple[str, ...]] = ("epsilon", "num_classes")
 
-    epsilon: float = math.nan
+    epsilon: float = UNBOUND
     num_classes: int = 0
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from lpgnn.components import Component
+from lpgnn.components import UNBOUND, Component
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.errors import InputError
 from lpgnn.privacy.exact import least_probability, share
@@ -41,7 +41,7 @@ class FeatureMechanism(Component, ABC):
     # Whether reports are drawn as floats: the budget then holds as far as these are real numbers.
     in_floating_point: ClassVar[bool] = False
 
-    epsilon: float = math.nan
+    epsilon: float = UNBOUND
     num_features: int = 0
     alpha: float = 0.0
     beta: float = 1.0
