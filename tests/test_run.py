@@ -364,6 +364,20 @@ def test_a_failing_configuration_is_named_and_stops_no_other(
     assert len(RowStore(tmp_path).read("small_run.breaks_in_workers")) == 4
 
 
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["run", "dry run"])
+def test_a_grid_without_a_single_usable_graph_is_bad_input(
+    more: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], trained: Trained
+) -> None:
+    words = ("dataset=files", f"dataset.path={tmp_path / 'nowhere'}", "x_eps=0.5,1")
+    assert main([*words, "-m", f"results_dir={tmp_path / 'results'}", *more]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: dataset.path=")
+    assert captured.err.count("\n") == 1
+    assert not trained
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_graph_that_cannot_be_loaded_is_named_and_stops_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], trained: Trained
 ) -> None:

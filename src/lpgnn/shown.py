@@ -1,6 +1,6 @@
 """What an experiment shows: its tables and figures as its YAML describes them."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import signature
 from typing import Any, TypeVar
@@ -27,11 +27,17 @@ class TableSpec:
     where: Mapping[str, Any] = field(default_factory=dict)
     names: Mapping[Any, str] = field(default_factory=dict)
     printed: str | None = None
-    differences: Mapping[str, list[str]] = field(default_factory=dict)
+    differences: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.best not in (None, "rows", "columns"):
             raise InputError(f"{self.setting}.best", self.best, "must be rows or columns")
+        setting = f"{self.setting}.differences"
+        if not isinstance(self.differences, Mapping):
+            raise InputError(setting, self.differences, "must be a mapping of names to pairs")
+        for name, pair in self.differences.items():
+            if isinstance(pair, str) or not isinstance(pair, Sequence) or len(set(pair)) != 2:
+                raise InputError(f"{setting}.{name}", pair, "must be two entries: [first, second]")
 
     @property
     def setting(self) -> str:

@@ -99,7 +99,8 @@ def test_markdown(folder: Path) -> None:
 
 def test_latex(folder: Path) -> None:
     tex = (folder / "tables" / "mine.tex").read_text(encoding="utf-8")
-    assert r"\caption{Mechanisms \& budgets ($\epsilon_y=\infty$)}" in tex
+    left_out = "Rows and columns of which nothing is computed are left out."
+    assert rf"\caption{{Mechanisms \& budgets ($\epsilon_y=\infty$). {left_out}}}" in tex
     assert r"Dataset & Mechanism & $\epsilon_x=0.1$ & $\epsilon_x=1$ \\" in tex
     found = summarise(MB)
     number = rf"\textbf{{{found.mean:.1f} $\pm$ {found.ci:.1f}, 3 of 10 repeats}}"
@@ -170,7 +171,16 @@ GRID = 'grid: [{dataset: cora, mechanism: "mb,lp", x_eps: "0.1,1", y_eps: "1,2"}
         ),
         (
             "tables: {t: {rows: mechanism, columns: x_eps, blocks: y_eps, differences: {d: [mb]}}}",
-            "error: tables.t.differences=['mb']: must be two of mb; lp",
+            "error: tables.t.differences.d=['mb']: must be two entries: [first, second]",
+        ),
+        (
+            "tables: {t: {rows: mechanism, columns: x_eps, blocks: y_eps, differences: {d: mb}}}",
+            "error: tables.t.differences.d=mb: must be two entries: [first, second]",
+        ),
+        (
+            "tables: {t: {rows: mechanism, columns: x_eps, blocks: y_eps, "
+            "differences: {d: [mb, ag]}}}",
+            "error: tables.t.differences=['mb', 'ag']: must be two of mb; lp",
         ),
         (
             "figures: {f: {series: mechanism}}",

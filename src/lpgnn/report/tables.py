@@ -208,18 +208,16 @@ class Table:
     def write(self, folder: Path) -> None:
         """Write ``<name>.csv``, ``.md`` and ``.tex``."""
         grid, path = self.grid(), folder / self.name
-        note = "\nIn brackets: the mean as printed.\n" if self.spec.printed else ""
-        if self.spec.differences:
-            note += (
-                "\nDifferences are paired by repeat, with 95 % t intervals; bold where Holm's rule "
-                "over all differences of one name rejects 0 at 5 %. None is shown for what "
-                "different engines trained.\n"
-            )
-        note += "".join(f"\n{text}\n" for text in self.notes())
+        notes = [
+            "Differences are paired by repeat, with 95 % t intervals; bold where Holm's rule over "
+            "all differences of one name rejects 0 at 5 %. None is shown for what different "
+            "engines trained."
+        ] * bool(self.spec.differences) + self.notes()
+        printed = ["In brackets: the mean as printed."] * bool(self.spec.printed)
+        note = "".join(f"\n{text}\n" for text in printed + notes)
         lines = self.frame().to_csv(index=False, float_format="%.4f")
-        told = " ".join(filter(None, map(str.strip, note.splitlines())))
-        caption = f"{self.spec.caption or self.name}. {told}" if told else self.spec.caption
-        latex = grid.to_latex(caption or self.name, f"tab:{self.name}")
+        caption = ". ".join(filter(None, [self.spec.caption or self.name, " ".join(notes)]))
+        latex = grid.to_latex(caption, f"tab:{self.name}")
         write_atomically(path.with_name(f"{self.name}.csv"), lines)
         write_atomically(path.with_name(f"{self.name}.md"), grid.to_markdown() + note)
         write_atomically(path.with_name(f"{self.name}.tex"), latex)
@@ -283,7 +281,7 @@ def _add_differences(
     """
     axis = spec.name_axis
     for name, pair in spec.differences.items():
-        if len(pair) != 2 or not set(pair) <= set(entries[axis]):
+        if not set(pair) <= set(entries[axis]):
             allowed = "must be two of " + "; ".join(entries[axis])
             raise InputError(f"tables.{spec.name}.differences", list(pair), allowed)
         for at in [at for at in numbers if at[AXES.index(axis)] == pair[0]]:

@@ -66,6 +66,9 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
     store = RowStore(first.results_path)
     kept_at = resolved_path(settings)
     resolved, stopped = _resolve(points, fetch=not dry_run)
+    if not resolved and all(isinstance(one.error, InputError) for one in stopped):
+        _print_stopped(stopped)
+        return 2
     check_metrics(first.metrics)
     required = requirements(first, required_engine(first))
     wanted = most_repeats(resolved)
