@@ -24,6 +24,10 @@ def test_tex_of_formulas_and_special_characters() -> None:
     assert tex("–") == "--"
 
 
+def test_signs_that_tex_does_not_know_become_formulas() -> None:
+    assert tex("δ − 1 † ‡") == r"$\delta$ $-$ 1 $\dagger$ $\ddagger$"
+
+
 def test_other_notations() -> None:
     assert mathtext("$5 at ε_x=2") == r"\$5 at $\epsilon_x=2$"
     assert html_text("<b> ε_x & K_y") == "&lt;b&gt; ε<sub>x</sub> &amp; K<sub>y</sub>"

@@ -12,7 +12,9 @@ _SYMBOLS = {
     **{"x_eps": "ε_x", "y_eps": "ε_y", "total_eps": "ε_x + ε_y"},
     **{"filter.steps": "K_x", "learner.steps": "K_y"},
 }
-_FORMULA = re.compile(r"([εK])_([xy])(?:=(∞|[-+.\deE]+))?|∞|±|−")
+_FORMULA = re.compile(r"([εK])_([xy])(?:=(∞|[-+.\deE]+))?|[∞±−δ†‡]")
+_SIGNS = {"∞": r"$\infty$", "±": r"$\pm$", "−": "$-$", "δ": r"$\delta$", "†": r"$\dagger$"}
+_SIGNS |= {"‡": r"$\ddagger$"}
 _TEX_SPECIAL = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "~": r"\textasciitilde{}",
@@ -53,7 +55,7 @@ def value_text(value: str) -> str:
 def _formula(match: re.Match[str]) -> str:
     letter, index, value = match.groups()
     if letter is None:
-        return {"∞": r"$\infty$", "±": r"$\pm$", "−": "$-$"}[match[0]]
+        return _SIGNS[match[0]]
     text = {"ε": r"\epsilon", "K": "K"}[letter] + f"_{index}"
     if value is not None:
         text += "=" + value.replace("∞", r"\infty")
