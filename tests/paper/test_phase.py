@@ -43,7 +43,7 @@ def test_from_where_on_reports_pay(phases: Phases) -> None:
     at = grid.headings.index("homophily 0.25") - 1
     assert rows["MB − blank"][at] == "4"
     assert rows["PrivUnitG − blank"][at].startswith("nowhere")
-    assert rows["mean of blank reports"][at] == "40.0 to 40.0"
+    assert rows["mean of blank reports"][at] == "40.0"
     assert rows["PM − blank"][at] == "undecided (5 of 5 budgets missing)"
 
 
@@ -61,7 +61,7 @@ def test_families_and_cost_are_told(phases: Phases) -> None:
 
 def test_in_short(phases: Phases) -> None:
     text = phases.in_short()
-    assert "MB's reports do at homophily 0.25 for some ε_x up to 8, and not at 0.1 (–), 0.4" in text
+    assert "MB's reports do at homophily 0.25 for some ε_x up to 8, but not at 0.1 (–), 0.4" in text
 
 
 def test_without_rows_there_is_nothing(tmp_path: Path) -> None:

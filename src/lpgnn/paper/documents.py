@@ -88,8 +88,8 @@ def _headline(numbers: Numbers) -> str:
     ours = [one for one in judged if one.is_computed]
     text = (
         f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed: "
-        f"{counts_text(one.verdict for one in ours)}. Reports that hold nothing are within both "
-        f"CIs of what the paper prints for MB and Drop in {findings.blank_as_printed()} cells.\n"
+        f"{counts_text(one.verdict for one in ours)}. Blank reports are within both CIs of "
+        f"what the paper prints for MB and Drop in {findings.blank_as_printed()} cells.\n"
     )
     return "\n".join([findings.headline().to_markdown(), text])
 

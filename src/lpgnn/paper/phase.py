@@ -101,8 +101,8 @@ class Phases:
         no = [f"{key} ({self._blank_means(key)})" for key, pays in paying.items() if not pays]
         return (
             f"on block models MB's reports do at homophily {listed(yes) or '–'} for some ε_x up to "
-            f"{canonical(max(next(iter(gains.values()))))}, and not at {listed(no) or '–'} (in "
-            "brackets the accuracy without features)"
+            f"{canonical(max(next(iter(gains.values()))))}, but not at {listed(no) or '–'} (in "
+            "brackets: accuracy without features)"
         )
 
     def _blank_means(self, homophily: str) -> str:
@@ -115,4 +115,7 @@ class Phases:
             and row.endswith("feature=blank")
             and number.summary is not None
         ]
-        return f"{min(blank):.1f} to {max(blank):.1f}" if blank else MISSING
+        if not blank:
+            return MISSING
+        low, high = f"{min(blank):.1f}", f"{max(blank):.1f}"
+        return low if low == high else f"{low} to {high}"
