@@ -16,6 +16,7 @@ from lpgnn.paper.wording import (
     Family,
     Mean,
     apart,
+    between,
     gap,
     interval,
     listed,
@@ -116,8 +117,7 @@ class Kept:
         """The range of epochs: 1 to 2."""
         if not self.epochs:
             return MISSING
-        low, high = min(self.epochs), max(self.epochs)
-        return str(low) if low == high else f"{low} to {high}"
+        return between(str(min(self.epochs)), str(max(self.epochs)))
 
 
 class Claims:
@@ -704,4 +704,4 @@ def _points_span(gaps: Sequence[float | None]) -> str:
         return MISSING
     low, high = points(min(found)), points(max(found))
     missing = f" ({len(gaps) - len(found)} missing)" if len(found) < len(gaps) else ""
-    return (low if low == high else f"{low} to {high}") + missing
+    return between(low, high) + missing

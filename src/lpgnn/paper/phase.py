@@ -1,7 +1,7 @@
 """Where private features pay on block models: the experiment ``phase_diagram``, summed up."""
 
 from lpgnn.paper.rounds import pays_from, surely_above
-from lpgnn.paper.wording import MISSING, Family, listed
+from lpgnn.paper.wording import Family, listed, span
 from lpgnn.report.build import tables_of
 from lpgnn.report.evidence import Source
 from lpgnn.report.grid import Grid
@@ -108,14 +108,10 @@ class Phases:
     def _blank_means(self, homophily: str) -> str:
         """Lowest and highest mean of blank reports: near 100 there is nothing to gain."""
         table = self.tables["phase_homophily"]
-        blank = [
-            number.summary.mean
+        return span(
+            number.summary
             for (block, row, _), number in table.numbers.items()
             if table.entries["block"][block].values[0] == homophily
             and row.endswith("feature=blank")
             and number.summary is not None
-        ]
-        if not blank:
-            return MISSING
-        low, high = f"{min(blank):.1f}", f"{max(blank):.1f}"
-        return low if low == high else f"{low} to {high}"
+        )

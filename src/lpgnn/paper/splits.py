@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lpgnn.paper.statistics import DATASETS, dataset
-from lpgnn.paper.wording import listed
+from lpgnn.paper.wording import between, listed
 from lpgnn.report.build import tables_of
 from lpgnn.report.evidence import Cell, Results, Source
 from lpgnn.report.grid import Grid, Shown
@@ -150,14 +150,14 @@ def splits_steps(source: Source) -> str:
             x_steps.add(known.filter.options()["steps"])
             y_steps.add(known.learner.options().get("steps", 0))
     parts = [
-        f"{dataset(graph).title} {_span(x_steps)} and {_span(y_steps)}"
+        f"{dataset(graph).title} {_range(x_steps)} and {_range(y_steps)}"
         for graph, (x_steps, y_steps) in found.items()
     ]
     return f"Steps K_x and K_y of the networks in the {learner}: {', '.join(parts)}."
 
 
-def _span(steps: set[int]) -> str:
-    return str(min(steps)) if len(steps) == 1 else f"{min(steps)} to {max(steps)}"
+def _range(steps: set[int]) -> str:
+    return between(str(min(steps)), str(max(steps)))
 
 
 def _computed(table: Table) -> Iterator[str]:

@@ -36,14 +36,18 @@ def points(value: float | None) -> str:
     return "0.0" if float(text) == 0 else text
 
 
+def between(low: str, high: str) -> str:
+    """A range as it is written: 1 to 2, or one of them if they are the same."""
+    return low if low == high else f"{low} to {high}"
+
+
 def span(values: Iterable[Mean]) -> str:
     """The range of means: 84.4 to 84.8; a missing one is named."""
     found = list(values)
     known = [value.mean for value in found if value is not None]
     if not known:
         return MISSING
-    low, high = (f"{one:.1f}" for one in (min(known), max(known)))
-    text = low if low == high else f"{low} to {high}"
+    text = between(f"{min(known):.1f}", f"{max(known):.1f}")
     missing = len(found) - len(known)
     return f"{text} ({missing} missing)" if missing else text
 
