@@ -34,11 +34,17 @@ from lpgnn.data import Graph
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.engine import collect_repeat, respondents_of, run_of, split_of
 from lpgnn.kernels import Backend
-from lpgnn.learners import Run
-from lpgnn.learners.label_propagation import _held_out, fit_weights, label_scores
+from lpgnn.learners import Run, TwoRoundLearner
+from lpgnn.learners.label_propagation import _held_out, of_own_fold
 from lpgnn.learners.residual import smoothed, with_reports
-from lpgnn.learners.two_round import Evidence, Lesson, Neighbours, learn_directions
-from lpgnn.privacy import ScoreQuestion, TwoRound, VectorQuestion
+from lpgnn.learners.two_round import (
+    Lesson,
+    ask_others,
+    combined,
+    evidence_parts,
+    teach,
+)
+from lpgnn.privacy import ScoreQuestion, TwoRound
 from lpgnn.privacy.questions import unit_vectors
 from lpgnn.propagation import Operator, PreparedGraph
 from lpgnn.rows import write_atomically
@@ -94,52 +100,37 @@ class Played:
     """Both rounds of a repeat, as the learner plays them, up to where the scores are combined."""
 
     run: Run
-    scores: Tensor  # [c, N]: the propagated labels
     lesson: Lesson
-    parts: list[Tensor]  # each [c, N]: scores, own answer, neighbours', neighbours' neighbours'
+    parts: list[Tensor]  # each [c, N]: see ``evidence_parts``
 
-    def combined(self, parts: list[Tensor], start: list[float]) -> tuple[Tensor, Tensor]:
-        """Put parts together by the private labels; see ``fitted``."""
-        labels = self.run.collected.labels
-        return fitted(parts, labels.likelihood, labels.classes >= 0, start)
+    def combined(self, parts: list[Tensor]) -> Tensor:
+        """Put parts together by the private labels, as the learner does it.  -> [c, N]"""
+        return combined(parts, self.run).scores
 
     @property
-    def present(self) -> tuple[Tensor, Tensor]:
-        """As the learner does it."""
-        return self.combined(self.parts, [1, 1, 0, 0])
+    def labels_only(self) -> Tensor:
+        return self.parts[0]
+
+    @property
+    def present(self) -> Tensor:
+        return self.combined(self.parts)
 
 
 def play(users: Users, *, shuffled: bool = False, swapped: bool = False) -> Played:
     """Play both rounds; shuffled: the directions' coordinates; swapped: answers of other nodes."""
-    run, protocol = users.run, users.configuration.protocol
-    respondents, collected = run.respondents, run.collected
+    learner, protocol = users.configuration.learner, users.configuration.protocol
+    assert isinstance(learner, TwoRoundLearner)
     assert isinstance(protocol, TwoRound)
-    assert respondents is not None
-    scores = label_scores(collected, users.operator, "lazy", "stack", "train+val").scores
-    scores = (scores - scores.mean(0)).cpu()
-    degrees = collected.topology.without_self_loops().indptr.diff()
-    neighbours = Neighbours(users.prepared.kprop("mean"), degrees)
-    belief = with_reports(scores.softmax(0), collected.labels)
-    targets = {"own": belief.double(), "neighbours": neighbours.mean(belief).double()}
-    labelled = (collected.labels.classes >= 0).nonzero().flatten()
-    order = torch.randperm(labelled.numel(), generator=run.streams.generator("rounds"))
-    first = VectorQuestion(respondents.num_features)
-    count = protocol.num_first(labelled.numel(), first, respondents.epsilon)
-    run = run.ask(labelled[order[:count]].sort().values, first)
-    lesson = learn_directions(run, targets, neighbours)
+    known = learner.known(users.run.collected, users.prepared)
+    run, lesson = teach(users.run, protocol, known)
     generator = torch.Generator().manual_seed(SEED)
     if shuffled:
-        places = torch.randperm(respondents.num_features, generator=generator)
+        places = torch.randperm(lesson.directions.shape[1], generator=generator)
         lesson = replace(lesson, directions=lesson.directions[:, places])
-    asked = respondents.may_answer.nonzero().flatten()
-    before = targets["neighbours"] if lesson.about == "neighbours" else scores.softmax(0)
-    cells = protocol.num_cells(respondents.epsilon)
-    run = run.ask(asked, lesson.question(before.double()[:, asked], cells))
+    run = ask_others(run, protocol, known, lesson)
     if swapped:
         run = _swapped(run, generator)
-    evidence = Evidence.read(run, targets, degrees)
-    parts = [scores, evidence.own, *evidence.from_neighbours(neighbours)]
-    return Played(run, scores, lesson, parts)
+    return Played(run, lesson, evidence_parts(run, known))
 
 
 def _swapped(run: Run, generator: torch.Generator) -> Run:
@@ -155,22 +146,6 @@ def _swapped(run: Run, generator: torch.Generator) -> Run:
     return replace(run, collected=replace(run.collected, rounds=rounds))
 
 
-def fitted(
-    parts: list[Tensor], likelihood: Tensor, known: Tensor, start: list[float]
-) -> tuple[Tensor, Tensor]:
-    """The learner's weighted sum of scores, and its weights.  -> [c, N], [J + c]
-
-    likelihood: p(report | class) [c, N]; known: whose reports it learns from [N]; start: of the
-    weights of the parts; those of the classes' biases start at 0.
-    """
-    c, n = parts[0].shape
-    biases = torch.eye(c)[:, :, None].expand(c, c, n)
-    candidates = torch.cat([torch.stack([part.float() for part in parts]), biases])
-    begin = torch.tensor([*start, *[0.0] * c])
-    weights = fit_weights(begin, candidates[:, :, known], likelihood[:, known])
-    return (weights[:, None, None] * candidates).sum(0), weights
-
-
 def _log(p: Tensor) -> Tensor:
     return (p / p.sum(0)).clamp(min=_FLOOR).log()
 
@@ -179,26 +154,23 @@ def variants(users: Users) -> Iterator[tuple[str, float]]:
     """Each way to put the answers together, and what it reaches."""
     played = play(users)
     labels, operator, parts = played.run.collected.labels, users.operator, played.parts
-    present, weights = played.present
+    scores, own, one, two, spread = parts
+    present = played.present
     yield "present", users.measure(present)
-    yield "own answer only", users.measure(played.combined(parts[:2], [1, 1])[0])
-    others = [parts[0], *parts[2:]]
-    yield "neighbours' answers only", users.measure(played.combined(others, [1, 0, 0])[0])
-    yield "one step of neighbours", users.measure(played.combined(parts[:3], [1, 1, 0])[0])
+    yield "own answer only", users.measure(played.combined([scores, own]))
+    yield "neighbours' answers only", users.measure(played.combined([scores, one, two]))
+    yield "no beliefs spread", users.measure(played.combined([scores, own, one, two]))
+    yield "no neighbours' answers", users.measure(played.combined([scores, own, spread]))
     posterior = with_reports(present.softmax(0), labels).clamp(min=_FLOOR)
     for steps in (1, 4):
         name = f"smoothed at the end, {steps} step{'s' if steps > 1 else ''}"
         yield name, users.measure(_log(smoothed(posterior, operator, steps)))
-    own = weights[1] * parts[1]
-    without = with_reports((present - own).softmax(0), labels).clamp(min=_FLOOR)
-    around = (without + operator.propagate_classes(posterior[None])[0]) / 2
-    yield "smoothed, own answer put back", users.measure(_log(around) + own)
     known = labels.classes >= 0
-    powers = list(_held_out(labels.estimate, known, operator, "lazy").values())
+    candidates, fold = _held_out(labels.estimate, known, operator, "lazy")
+    powers = [of_own_fold(z, fold) for z in candidates.values()]
     powers = [z / z[:, known].std().clamp(min=_FLOOR) for z in powers]
     powers = [z - z.mean(0) for z in powers]
-    joint = played.combined([*parts, *powers], [1, 1, 0, 0, *[0.0] * len(powers)])[0]
-    yield "powers of the walk weighed anew", users.measure(joint)
+    yield "powers of the walk weighed anew", users.measure(played.combined([*parts, *powers]))
 
 
 def ablations(make: Callable[[], Users]) -> dict[str, float]:
@@ -210,8 +182,8 @@ def ablations(make: Callable[[], Users]) -> dict[str, float]:
     found = dict(variants(users))
     if users.feature_name != "blank":
         shuffled, swapped = make(), make()
-        found["shuffled directions"] = shuffled.measure(play(shuffled, shuffled=True).present[0])
-        found["answers of other nodes"] = swapped.measure(play(swapped, swapped=True).present[0])
+        found["shuffled directions"] = shuffled.measure(play(shuffled, shuffled=True).present)
+        found["answers of other nodes"] = swapped.measure(play(swapped, swapped=True).present)
     return found
 
 
@@ -226,7 +198,7 @@ def diagnosis(make: Callable[[], Users]) -> dict[str, float]:
     first = torch.zeros(labels.numel(), dtype=torch.bool)
     first[collected.rounds[0].nodes] = True
     rest = (collected.labels.classes >= 0) & ~first
-    without = played.scores
+    without = played.labels_only
     classifier = calibrated(scores_of(users.features, played.lesson.directions), labels, rest)
     best = clean_classifier(users.features, labels, first)
     right, knows = (s.argmax(0)[users.test] == labels[users.test] for s in (without, classifier))
@@ -237,7 +209,7 @@ def diagnosis(make: Callable[[], Users]) -> dict[str, float]:
         "classifier": users.measure(classifier),
         "right_where_labels_wrong": 100 * float(knows[~right].float().mean()),
         "wrong_where_labels_right": 100 * float((~knows[right]).float().mean()),
-        "private": users.measure(played.present[0]),
+        "private": users.measure(played.present),
         "honest": users.measure(mixed(without, classifier, labels, rest)),
         "clean_classifier": users.measure(best),
         "clean": users.measure(mixed(without, best, labels, rest)),

@@ -215,7 +215,7 @@ OTHER_VALUES: dict[str, Any] = {
     **{"steps": 3, "aggregator": "mean", "conditioning": "scale", "heads": 2, "smooth": 40},
     **{"mu": 0.5, "theta": (0.0, 1.0), "q": 0.5, "log_zero": -9.0, "weight": 1.0},
     **{"momentum": 0.9, "clusters": 4, "threshold": 0.9, "consistency": 0.2},
-    **{"down_weight": 0.2, "ramp": 50, "share": 0.3, "cells": 4},
+    **{"down_weight": 0.2, "ramp": 50, "share": 0.3, "cells": 4, "evidence": "in_sample"},
     **{
         "refit": True,
         "split": "own",
@@ -794,6 +794,7 @@ def test_every_committed_row_has_the_identity_of_its_columns(dataset: str, tmp_p
         later = {
             "learner.refit": False,
             "learner.labels": "train+val",
+            "learner.evidence": "in_sample",
             "mechanism.sample_rule": "paper",
         }
         assert now == {key: later[key] for key in now.keys() - recorded.keys()} | recorded

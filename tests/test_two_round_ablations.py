@@ -33,7 +33,7 @@ def test_the_present_variant_is_the_learner(users: script.Users) -> None:
     graph = configuration.dataset.load(Path())
     (row,) = run_repeats(configuration, graph, [1], device="cpu")
     found = script.play(users)
-    predicted = found.present[0].argmax(0)[users.test] == users.labels[users.test]
+    predicted = found.present.argmax(0)[users.test] == users.labels[users.test]
     assert 100 * float(predicted.float().mean()) == pytest.approx(
         float(row["released/test/acc"]), abs=1e-3
     )

@@ -457,9 +457,17 @@ class Configuration:
         return self.protocol is not None and self.protocol.asks
 
     @property
-    def trains(self) -> bool:
-        """Whether a result grows step by step, so that a rounding error can grow with it."""
+    def reads_features(self) -> bool:
+        """Whether a result depends on features, reported or asked for."""
         return self.learner.uses_network or self.asks
+
+    @property
+    def trains(self) -> bool:
+        """Whether a result grows step by step, so that a rounding error grows with it.
+
+        What is solved at once keeps an error small: scripts/two_round_rounding.py measures it.
+        """
+        return self.learner.uses_network
 
     @property
     def report_form(self) -> Form:

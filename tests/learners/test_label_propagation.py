@@ -86,7 +86,8 @@ def held_out(
 ) -> dict[str, Tensor]:
     operator = kprop_operator(random_topology(labels.numel()), "gcn", BACKENDS[kernels])
     estimate = label_reports(labels, y_eps, num_classes).estimate
-    return module._held_out(estimate, labels >= 0, operator, walk)
+    candidates, fold = module._held_out(estimate, labels >= 0, operator, walk)
+    return {name: module.of_own_fold(z, fold) for name, z in candidates.items()}
 
 
 @both_kernels

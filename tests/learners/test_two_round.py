@@ -14,18 +14,28 @@ from lpgnn.data.sparse import CsrMatrix
 from lpgnn.engine import run_repeats
 from lpgnn.errors import InputError
 from lpgnn.learners import Outcome, Run, TwoRoundLearner
+from lpgnn.learners.label_propagation import of_own_fold
+from lpgnn.learners.residual import smoothed
 from lpgnn.learners.two_round import (
     AnswerTables,
     Evidence,
+    Known,
     Lesson,
+    Neighbours,
     Vectors,
+    ask_others,
+    beyond_the_question,
     combined,
     composition_effects,
     conjugate_gradients,
     discriminant,
+    evidence_parts,
+    learn_directions,
     shrunken,
+    teach,
 )
 from lpgnn.privacy import (
+    Collected,
     RandomizedResponse,
     Respondents,
     Round,
@@ -114,6 +124,38 @@ def test_directions_tell_classes_from_private_vectors() -> None:
     difference = found[0] - found[1]
     assert difference[0] > 0 > difference[1]
     assert difference[2:].abs().max() < 0.5 * difference[:2].abs().min()
+
+
+def lesson_about(features: Tensor, own: Tensor, others: Tensor, epsilon: float = 4.0) -> Lesson:
+    """What vectors teach if each node has two neighbours.  [n, d], [c, n], [c, n]"""
+    n = features.shape[0]
+    question = VectorQuestion(features.shape[1])
+    answers = question.answers(CsrMatrix.from_dense(features), epsilon, generator=seeded(4))
+    asked = collected(feature=None, mechanism=None)
+    asked = replace(asked, x_eps=epsilon, rounds=(Round(torch.arange(n), question, answers),))
+    graph = server_of(asked).graph
+    neighbours = Neighbours(graph.kprop("mean"), torch.full((n,), 2))
+    return learn_directions(run_of(0, asked), {"own": own, "neighbours": others}, neighbours)
+
+
+def test_a_lesson_is_about_whom_the_features_tell() -> None:
+    """Features that name the node's class, or its neighbours' class, and nothing of the other."""
+    n = 3000
+    mine, theirs = (torch.randint(2, (n,), generator=seeded(s)) for s in (1, 2))
+    own, others = (torch.nn.functional.one_hot(k, 2).t().double() for k in (mine, theirs))
+    for told, about in ((mine, "own"), (theirs, "neighbours")):
+        lesson = lesson_about(torch.nn.functional.one_hot(told, 4).float(), own, others)
+        assert lesson.about == about
+        assert lesson.information > 0.05
+
+
+def test_features_that_tell_nothing_teach_nothing() -> None:
+    """A direction from noise finds no effect, or a hundredth of what a true one finds."""
+    n = 3000
+    classes, words = (torch.randint(2, (n,), generator=seeded(s)) for s in (1, 3))
+    own = torch.nn.functional.one_hot(classes, 2).t().double()
+    lesson = lesson_about(torch.nn.functional.one_hot(words, 4).float(), own, own[[1, 0]])
+    assert lesson.information < 0.01
 
 
 def tables(
@@ -267,10 +309,83 @@ def test_who_was_not_asked_in_round_two_gives_no_evidence() -> None:
     )
     run = replace(run, collected=replace(run.collected, rounds=rounds))
     belief = torch.full((C, N), 1 / C, dtype=torch.float64)
-    found = Evidence.read(run, {"own": belief, "neighbours": belief}, torch.full((N,), 3))
+    targets = {"own": belief, "neighbours": belief}
+    everybody = torch.ones(N, dtype=torch.bool)
+    found = Evidence.read(run, targets, torch.full((N,), 3), everybody)
     assert not found.own[:, 1::2].any()
     assert not found.about_neighbours[:, 1::2].any()
     assert torch.allclose(found.own.sum(0), torch.zeros(N), atol=1e-6)
+
+
+def test_what_an_answer_says_is_beyond_its_question() -> None:
+    """Pair (0, 1) was answered twice, with a mean of (2, 0, 1); pair (1, 2) once, by nothing."""
+    log = torch.tensor([[1.0, 3.0, 5.0], [2.0, -2.0, 7.0], [0.0, 2.0, 9.0]], dtype=torch.float64)
+    found = beyond_the_question(log, torch.tensor([[0, 1], [0, 1], [1, 2]]))
+    expected = [[-1.0, 1.0, 0.0], [2.0, -2.0, 0.0], [-1.0, 1.0, 0.0]]
+    assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_answers_that_all_agree_say_nothing() -> None:
+    """Users without features all lie in one cell: their answers tell the question, no class."""
+    run = asking(0, 3.0)
+    question = ScoreQuestion(
+        torch.zeros(C, D),
+        torch.tensor([[0, 1], [1, 2]]).repeat(N // 2, 1),
+        torch.zeros(C, C, 1, dtype=torch.float64),
+    )
+    everybody = torch.arange(N)
+    nobody = Round(everybody[:0], VectorQuestion(D), torch.zeros(0, dtype=torch.int64))
+    same = Round(everybody, question, torch.zeros(N, dtype=torch.int64))
+    run = replace(run, collected=replace(run.collected, rounds=(nobody, same)))
+    classes = (torch.arange(N) % 10).clamp(max=2)  # the rarer, the nearer to its table's prior
+    belief = torch.nn.functional.one_hot(classes, C).t().double()
+    seen, degrees = torch.ones(N, dtype=torch.bool), torch.full((N,), 3)
+    found = Evidence.read(run, {"own": belief, "neighbours": belief}, degrees, seen)
+    assert torch.allclose(found.own, torch.zeros(C, N), atol=1e-6)
+    # How many neighbours a node has is public: with one degree for all, nothing is left.
+    assert torch.allclose(found.about_neighbours, torch.zeros(C, N), atol=1e-6)
+
+
+def played(run: Run) -> tuple[Run, Known]:
+    learner, protocol = TwoRoundLearner(), TwoRound()
+    known = learner.known(run.collected, server_of(run.collected).graph)
+    run, lesson = teach(run, protocol, known)
+    return ask_others(run, protocol, known, lesson), known
+
+
+def plainly(known: Known, reports: Collected) -> Known:
+    """Labels propagated by two lazy steps, as how far is otherwise chosen by all labels."""
+    fold = known.propagated.fold
+    folds = len(known.propagated.without) - 1
+    shown = [reports.labels.estimate * ((fold != f) & (fold < folds)) for f in range(folds + 1)]
+    without = torch.stack([4 * smoothed(z, known.operator, 2) for z in shown])
+    own = of_own_fold(without, fold)
+    return replace(known, propagated=replace(known.propagated, scores=own, without=without))
+
+
+def test_no_part_of_a_node_s_evidence_has_seen_its_label() -> None:
+    """After both rounds another label is put in a node's place: no part of its evidence changes."""
+    run, known = played(asking(0, 6.0, y_eps=math.inf))
+    before = evidence_parts(run, plainly(known, run.collected))
+    assert len(before) == 5
+    assert all(part.shape == (C, N) for part in before)
+    labels = run.collected.labels
+    labelled = (labels.classes >= 0).nonzero().flatten()
+    node = int(labelled[3])
+    other = (int(labels.classes[node]) + 1) % C
+    one_hot = torch.nn.functional.one_hot(torch.tensor(other), C).float()
+    changed = {}
+    for name in ("classes", "likelihood", "estimate"):
+        values = getattr(labels, name).clone()
+        values[..., node] = other if name == "classes" else one_hot
+        changed[name] = values
+    reports = replace(run.collected, labels=replace(labels, **changed))
+    after = evidence_parts(replace(run, collected=reports), plainly(known, reports))
+    seen_by_others = False
+    for one, two in zip(before, after, strict=True):
+        assert torch.allclose(one[:, node], two[:, node], atol=1e-5)
+        seen_by_others |= not torch.allclose(one, two, atol=1e-3)
+    assert seen_by_others
 
 
 def test_scores_that_say_nothing_change_no_prediction() -> None:
@@ -278,10 +393,55 @@ def test_scores_that_say_nothing_change_no_prediction() -> None:
     run = asking(0, 3.0, y_eps=math.inf)
     labels = torch.nn.functional.one_hot(block_graph().labels, C).t().float()
     nothing = torch.zeros(C, N)
-    found = combined([4 * labels, nothing, nothing, nothing], run)
+    found = combined([4 * labels, nothing, nothing, nothing, nothing], run)
     assert torch.equal(found.scores.argmax(0), block_graph().labels)
     one = found.choice.split()
-    assert one[1:4] == ["1.00", "0.00", "0.00"]
+    assert one[1:5] == ["0.00"] * 4
+
+
+def test_weights_by_hand() -> None:
+    """L clean labels and a part that gives t to each true class of three: a fixed point.
+
+    The loss is log(1 + 2 exp(-w t)) and the ridge 4 w^2 / L, so that w (2 + exp(w t)) = L t / 4.
+    """
+    run = asking(0, 3.0, y_eps=math.inf)
+    num_labels, t = int((run.collected.labels.classes >= 0).sum()), 0.2
+    part = t * torch.nn.functional.one_hot(block_graph().labels, C).t().float()
+    weight = float(combined([torch.zeros(C, N), part], run).choice.split()[1])
+    assert weight * (2 + math.exp(weight * t)) == pytest.approx(num_labels * t / 4, rel=0.02)
+    assert weight > 1  # as many labels as these are heard
+
+
+def test_few_and_noisy_labels_leave_the_answers_out() -> None:
+    """Evidence of nothing at all: with private labels its weight is near 0, not near 1."""
+    run = asking(0, 3.0, y_eps=0.2)
+    noise = torch.randn(C, N, generator=seeded(5))
+    scores = 0.1 * torch.randn(C, N, generator=seeded(6))
+    found = combined([scores, noise], run)
+    assert abs(float(found.choice.split()[1])) < 0.1
+
+
+def test_biases_count_in_units_of_the_labels_spread() -> None:
+    """Labels that hardly differ are not outvoted by a class's bias: predictions stay."""
+    run = asking(0, 3.0, y_eps=1.0)
+    scores = 1e-3 * torch.randn(C, N, generator=seeded(6))
+    found = combined([scores], run)
+    assert (found.scores.argmax(0) == scores.argmax(0)).float().mean() > 0.95
+
+
+def test_earlier_rows_are_not_taken_for_this_learner_s() -> None:
+    assert TwoRoundLearner().identity["options"]["evidence"] == "held_out"
+    assert TwoRoundLearner.earlier_options() == {"evidence": "in_sample"}
+    earlier = TwoRoundLearner(evidence="in_sample")  # their rows can be read, and no more be made
+    assert "evidence" not in earlier.identity["options"]
+    run = asking(0, 3.0)
+    server = replace(server_of(run.collected), protocol=TwoRound())
+    with pytest.raises(InputError, match="evidence=in_sample: only earlier rows; must be held_out"):
+        earlier.fit([run], server)
+    assert run.respondents is not None
+    assert run.respondents.may_answer.all()  # nobody was asked in vain
+    with pytest.raises(InputError, match="evidence=whole: must be held_out"):
+        TwoRoundLearner(evidence="whole")  # type: ignore[arg-type]
 
 
 def test_it_needs_users_and_a_protocol() -> None:

@@ -244,7 +244,10 @@ def test_shares_of_round_one() -> None:
     assert TwoRound().num_first(14_788, question, 2.0) == round(0.7 * 14_788)
     assert TwoRound().num_first(7_500, VectorQuestion(7), 8.0) == round(0.2 * 7_500)
     variance = VectorQuestion(7).mechanism(1.0).mean() ** -2
-    assert TwoRound().num_first(7_500, VectorQuestion(7), 1.0) == round(50 * 7 * variance)
+    assert TwoRound().num_first(7_500, VectorQuestion(7), 1.0) == round(100 * 7 * variance)
+    # Labels of twice the noise want twice the reports, up to the largest share.
+    assert TwoRound().num_first(7_500, VectorQuestion(7), 1.0, 1.1) == round(110 * 7 * variance)
+    assert TwoRound().num_first(7_500, VectorQuestion(7), 1.0, 9.0) == round(0.7 * 7_500)
     assert TwoRound(share=0.5).num_first(10, question, 1.0) == 5
     assert TwoRound(share=0.999).num_first(10, question, 1.0) == 9  # somebody is left to ask
     assert TwoRound(cells=3).num_cells(1.0) == 3

@@ -87,6 +87,14 @@ class LabelScores:
     loss: float  # forward-correction loss on the held-out labels
 
 
+@dataclass(frozen=True)
+class PropagatedLabels(LabelScores):
+    """The same, and what every node's scores are without the labels of a fold."""
+
+    without: Tensor  # [F + 1, c, N]: without fold f's labels; the last hides none
+    fold: Tensor  # [N]: of a node whose label is propagated, F for the others
+
+
 def outcome_of(scores: LabelScores, collected: Collected) -> Outcome:
     """The scores in the form of a training of one epoch."""
     predictions = predict(scores.scores[None])[0].cpu()
@@ -111,7 +119,7 @@ def label_scores(
     walk: Walk = "plain",
     combine: Combine = "one",
     labels: Labels = "train",
-) -> LabelScores:
+) -> PropagatedLabels:
     """Propagate the estimated labels and choose by held-out loss.
 
     The loss looks at the reports of training and validation nodes, whichever labels are propagated,
@@ -124,11 +132,11 @@ def label_scores(
     device = operator.matrix.device
     labelled = (collected.labels.classes >= 0).to(device)
     sending = labelled if labels == "train+val" else collected.train_mask.to(device)
-    candidates = _held_out(collected.labels.estimate.to(device), sending, operator, walk)
+    candidates, fold = _held_out(collected.labels.estimate.to(device), sending, operator, walk)
     names = list(candidates)
-    known = torch.stack([z[:, labelled] for z in candidates.values()])  # [J, c, L]
+    known = torch.stack([of_own_fold(z, fold)[:, labelled] for z in candidates.values()])
     sizes = known.flatten(1).std(1).clamp(min=1e-12)  # [J]
-    known = known / sizes[:, None, None]
+    known = known / sizes[:, None, None]  # [J, c, L]
     reports = collected.labels.likelihood.to(device)[:, labelled]  # [c, L]
     losses = partial(report_losses, reports=reports)
     each = torch.stack([losses(sharpness * known) for sharpness in _SHARPNESS])  # [T, J, L]
@@ -151,7 +159,8 @@ def label_scores(
     total = torch.zeros_like(next(iter(candidates.values())))
     for weight, size, z in zip(weights, sizes, candidates.values(), strict=True):
         total += weight / size * z
-    return LabelScores(total, choice, float(losses(_mixed(weights, known)).mean()))
+    loss = float(losses(_mixed(weights, known)).mean())
+    return PropagatedLabels(of_own_fold(total, fold), choice, loss, total, fold)
 
 
 def report_losses(logits: Tensor, reports: Tensor) -> Tensor:
@@ -175,19 +184,23 @@ def _most_cautious(losses: Tensor) -> int:
     return int((excess.mean(1) <= error).nonzero().max())  # candidates go ever further
 
 
+def of_own_fold(z: Tensor, fold: Tensor) -> Tensor:
+    """What each node gets when its own fold is hidden.  [F + 1, c, N], [N] -> [c, N]"""
+    return z.gather(0, fold[None, None].expand(1, z.shape[1], -1))[0]
+
+
 def _held_out(
     estimate: Tensor, sending: Tensor, operator: Operator, walk: Walk
-) -> dict[str, Tensor]:
-    """The estimates of some nodes, propagated, each node's own left out.
+) -> tuple[dict[str, Tensor], Tensor]:
+    """The estimates of some nodes, propagated, without those of each fold and with all.
 
-    [c, N], [N] -> name -> [c, N]
+    [c, N], [N] -> name -> [F + 1, c, N], and the fold of each node [N]
     """
     # The sending nodes are a random sample, so dealing them out in turn is random, too.
     fold = torch.where(sending, sending.cumsum(0) % _FOLDS, _FOLDS)  # the others hide nothing
     z = torch.stack(
         [estimate * (sending & (fold != hidden)) for hidden in range(_FOLDS + 1)]
     )  # [F + 1, c, N]
-    own = fold[None, None].expand(1, estimate.shape[0], -1)
     total = torch.zeros_like(z)
     candidates: dict[str, Tensor] = {}
     for step in range(1, max(_STEPS[walk]) + 1):
@@ -196,16 +209,16 @@ def _held_out(
         total += z
         if step in _STEPS[walk]:
             if walk == "plain" and step > 1:
-                candidates[f"sum to {step}"] = total.gather(0, own)[0]
-            candidates[f"power {step}"] = z.gather(0, own)[0]
-    return candidates
+                candidates[f"sum to {step}"] = total.clone()
+            candidates[f"power {step}"] = z
+    return candidates, fold
 
 
 def _mixed(weights: Tensor, candidates: Tensor) -> Tensor:  # [J], [J, c, L] -> [c, L]
     return (weights[:, None, None] * candidates).sum(0)
 
 
-def fit_weights(start: Tensor, known: Tensor, reports: Tensor) -> Tensor:
+def fit_weights(start: Tensor, known: Tensor, reports: Tensor, ridge: float = 1.0) -> Tensor:
     """Weights of candidate scores by forward-corrected loss, with a small ridge to the start.
 
     [J], [J, c, L], [c, L] -> [J]
@@ -217,8 +230,8 @@ def fit_weights(start: Tensor, known: Tensor, reports: Tensor) -> Tensor:
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        ridge = (weights - start).square().sum() / known.shape[2]
-        value = report_losses(_mixed(weights, known), reports).mean() + ridge
+        away = ridge * (weights - start).square().sum() / known.shape[2]
+        value = report_losses(_mixed(weights, known), reports).mean() + away
         value.backward()
         return value
 

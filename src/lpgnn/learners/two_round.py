@@ -5,33 +5,39 @@ of others, about the classes.  So a part of the labelled nodes sends vectors in 
 server learns a direction for each class from them and publishes it; and every other node answers
 one small question about its own score, which randomized response hardly disturbs.  The answers are
 evidence beside the propagated labels.
+
+How much they are worth is learnt from the label reports, so that a node's evidence must be made
+without its own: the labels of its fold have no part in it, nor in what its question alone says.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from lpgnn.components import before
 from lpgnn.errors import InputError
 from lpgnn.learners.label_propagation import (
     Combine,
     Labels,
     LabelScores,
+    PropagatedLabels,
     Walk,
     check_options,
     fit_weights,
     label_scores,
+    of_own_fold,
     outcome_of,
     report_losses,
 )
 from lpgnn.learners.learner import Learner, Outcome, Run, Server
-from lpgnn.learners.residual import with_reports
+from lpgnn.learners.residual import smoothed, with_reports
 from lpgnn.models import Weights
-from lpgnn.privacy import FeatureReports, ScoreQuestion, TwoRound, VectorQuestion
-from lpgnn.propagation import Aggregator, Operator
+from lpgnn.privacy import Collected, FeatureReports, ScoreQuestion, TwoRound, VectorQuestion
+from lpgnn.propagation import Aggregator, Operator, PreparedGraph
 
 _FOLDS = 3
 _CLEARLY = 2.0  # as much information
@@ -39,6 +45,9 @@ _CLEARLY = 2.0  # as much information
 _EFFECTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 # What tables of answers are worth before any answer has come: this many answers.
 _PRIOR_ANSWERS = 20.0
+# Weights are normal about "labels only" before any label is seen, of variance 1 / (2 ridge).
+_RIDGE = 4.0
+_SPREAD_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -57,9 +66,15 @@ class TwoRoundLearner(Learner):
     combine: Combine = "stack"
     aggregator: Aggregator = "gcn"
     labels: Labels = "train+val"
+    # in_sample names rows of before, whose evidence had seen a node's own label: none are made now.
+    evidence: Literal["held_out", "in_sample"] = field(
+        default="held_out", metadata=before("in_sample")
+    )
 
     def __post_init__(self) -> None:
         check_options(self.walk, self.combine, self.aggregator, self.labels)
+        if self.evidence not in ("held_out", "in_sample"):
+            raise InputError("evidence", self.evidence, "must be held_out")
 
     def fit(self, runs: Sequence[Run], server: Server) -> list[Outcome]:
         outcomes = []
@@ -77,30 +92,19 @@ class TwoRoundLearner(Learner):
         protocol, respondents = server.protocol, run.respondents
         if not isinstance(protocol, TwoRound) or respondents is None:
             raise InputError("learner", self.name, "needs protocol=two_round")
-        collected = run.collected
-        operator = server.graph.kprop(self.aggregator)
-        scores = label_scores(collected, operator, self.walk, self.combine, self.labels).scores
-        scores = (scores - scores.mean(0)).cpu()  # [c, N], a node's own label left out
+        if self.evidence != "held_out":
+            raise InputError("evidence", self.evidence, "only earlier rows; must be held_out")
+        known = self.known(run.collected, server.graph)
+        run, lesson = teach(run, protocol, known)
+        run = ask_others(run, protocol, known, lesson)
+        return outcome_of(combined(evidence_parts(run, known), run), run.collected)
+
+    def known(self, collected: Collected, graph: PreparedGraph) -> "Known":
+        """What the server knows before it asks."""
+        operator = graph.kprop(self.aggregator)
+        propagated = label_scores(collected, operator, self.walk, self.combine, self.labels)
         degrees = collected.topology.without_self_loops().indptr.diff()
-        neighbours = Neighbours(server.graph.kprop("mean"), degrees)
-        belief = with_reports(scores.softmax(0), collected.labels)  # its own label included
-        targets = {"own": belief.double(), "neighbours": neighbours.mean(belief).double()}
-
-        labelled = (collected.labels.classes >= 0).nonzero().flatten()
-        order = torch.randperm(labelled.numel(), generator=run.streams.generator("rounds"))
-        first = VectorQuestion(respondents.num_features)
-        count = protocol.num_first(labelled.numel(), first, respondents.epsilon)
-        run = run.ask(labelled[order[:count]].sort().values, first)
-        lesson = learn_directions(run, targets, neighbours)
-
-        asked = respondents.may_answer.nonzero().flatten()
-        before = targets["neighbours"] if lesson.about == "neighbours" else scores.softmax(0)
-        cells = protocol.num_cells(respondents.epsilon)
-        question = lesson.question(before.double()[:, asked], cells)
-        run = run.ask(asked, question)
-        evidence = Evidence.read(run, targets, degrees)
-        parts = [scores, evidence.own, *evidence.from_neighbours(neighbours)]
-        return outcome_of(combined(parts, run), run.collected)
+        return Known(propagated, operator, Neighbours(graph.kprop("mean"), degrees))
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,81 @@ class Neighbours:
 
     def sum(self, x: Tensor) -> Tensor:  # [c, N] -> [c, N]
         return self.mean(x) * self.degrees
+
+
+@dataclass(frozen=True)
+class Known:
+    """The propagated labels, and the graph they came by."""
+
+    propagated: PropagatedLabels
+    operator: Operator
+    neighbours: Neighbours
+
+    @property
+    def scores(self) -> Tensor:  # -> [c, N], a node's own label left out
+        scores = self.propagated.scores
+        return (scores - scores.mean(0)).cpu()
+
+    def targets(self, run: Run) -> dict[str, Tensor]:
+        """Beliefs about classes, a node's own label included: of itself, and of its neighbours."""
+        belief = with_reports(self.scores.softmax(0), run.collected.labels)
+        return _targets(belief, self.neighbours)
+
+
+def _targets(belief: Tensor, neighbours: Neighbours) -> dict[str, Tensor]:
+    return {"own": belief.double(), "neighbours": neighbours.mean(belief).double()}
+
+
+def teach(run: Run, protocol: TwoRound, known: Known) -> tuple[Run, "Lesson"]:
+    """Round one: some labelled nodes send their vectors."""
+    respondents, labels = run.respondents, run.collected.labels
+    assert respondents is not None
+    labelled = (labels.classes >= 0).nonzero().flatten()
+    order = torch.randperm(labelled.numel(), generator=run.streams.generator("rounds"))
+    question = VectorQuestion(respondents.num_features)
+    noise = float(labels.estimate[:, labelled].square().sum(0).mean())
+    count = protocol.num_first(labelled.numel(), question, respondents.epsilon, noise)
+    run = run.ask(labelled[order[:count]].sort().values, question)
+    return run, learn_directions(run, known.targets(run), known.neighbours)
+
+
+def ask_others(run: Run, protocol: TwoRound, known: Known, lesson: "Lesson") -> Run:
+    """Round two: all others are asked about their scores."""
+    respondents = run.respondents
+    assert respondents is not None
+    asked = respondents.may_answer.nonzero().flatten()
+    own, about = known.scores.softmax(0), known.targets(run)["neighbours"]
+    likely = about if lesson.about == "neighbours" else own
+    cells = protocol.num_cells(respondents.epsilon)
+    return run.ask(asked, lesson.question(likely.double()[:, asked], cells))
+
+
+def evidence_parts(run: Run, known: Known) -> list[Tensor]:
+    """Scores to be weighed, each [c, N], made without the labels of a node's own fold.
+
+    The propagated labels; a node's own answer; its neighbours' answers, and their neighbours'; and
+    the beliefs that labels and answers lead to, spread over the graph.
+    """
+    propagated, neighbours = known.propagated, known.neighbours
+    fold, none = propagated.fold.cpu(), len(propagated.without) - 1
+    found = []
+    for hidden, scores in enumerate(propagated.without.cpu()):
+        seen = (fold != hidden) & (fold < none)
+        scores = scores - scores.mean(0)
+        targets = _targets(_with_some(scores, run, seen), neighbours)
+        evidence = Evidence.read(run, targets, neighbours.degrees, seen)
+        after = _with_some(scores + evidence.own, run, seen)
+        spread = smoothed(after.to(known.operator.matrix.device), known.operator, _SPREAD_STEPS)
+        log = spread.cpu().clamp(min=1e-12).log()
+        parts = (scores, evidence.own, *evidence.from_neighbours(neighbours), log - log.mean(0))
+        found.append(torch.stack(parts))  # [J, c, N]
+    return [of_own_fold(part, fold) for part in torch.stack(found, 1)]  # of [J, F + 1, c, N]
+
+
+def _with_some(scores: Tensor, run: Run, seen: Tensor) -> Tensor:
+    """Beliefs that know the reports of some nodes.  [c, N], [N] bool -> [c, N]"""
+    p = scores.softmax(0)
+    return torch.where(seen, with_reports(p, run.collected.labels), p)
 
 
 @dataclass(frozen=True)
@@ -218,9 +297,12 @@ def _lesson(
         found, uncertainty = composition_effects(scores.t(), composition)
         own = found.diagonal()
         step = own[:, None] + own - found - found.t()  # of a pair's score, from one to the other
-        sampling = _of_pairs(uncertainty) * noise
-        size = (step.square() - sampling) / lengths.clamp(min=1e-300)
-        information += weights[other] * float(size[upper].mean())
+        error = (_of_pairs(uncertainty) * noise).clamp(min=0).sqrt()
+        # A direction must point to its own target; to the other it may point either way.
+        sure = ((step if other == name else step.abs()) - error).clamp(min=0)
+        information += weights[other] * float(
+            (sure.square() / lengths.clamp(min=1e-300))[upper].mean()
+        )
         if other == name:
             effects, gap = found, step
     centred = scores - scores.mean(1, keepdim=True)
@@ -322,18 +404,20 @@ class Evidence:
     about_neighbours: Tensor  # [c, N]: of each of its neighbours
 
     @classmethod
-    def read(cls, run: Run, targets: dict[str, Tensor], degrees: Tensor) -> "Evidence":
+    def read(
+        cls, run: Run, targets: dict[str, Tensor], degrees: Tensor, seen: Tensor
+    ) -> "Evidence":
+        """Learn from beliefs what answers mean; own classes from nodes whose label is seen."""
         asked = run.collected.rounds[1]
         question: ScoreQuestion = asked.question
         assert isinstance(asked.answers, Tensor)
         transition = question.mechanism(run.collected.x_eps).transition()
         tables = AnswerTables(asked.answers, question, transition)
-        labelled = run.collected.labels.classes[asked.nodes] >= 0
         n = run.collected.num_nodes
         degree = degrees[asked.nodes]
         composition = targets["neighbours"][:, asked.nodes]
         found = []
-        for target, known in (("own", labelled), ("neighbours", degree > 0)):
+        for target, known in (("own", seen[asked.nodes]), ("neighbours", degree > 0)):
             likelihood = tables.likelihood(targets[target][:, asked.nodes], known)  # [c, n]
             if target == "neighbours":
                 # One of deg neighbours is of class k, the others are as neighbours are.
@@ -341,7 +425,7 @@ class Evidence:
                 one = 1 / degree.clamp(min=1)
                 likelihood = one * likelihood + (1 - one) * usual
             log = torch.zeros(composition.shape[0], n, dtype=torch.float64)
-            log[:, asked.nodes] = likelihood.log()
+            log[:, asked.nodes] = beyond_the_question(likelihood.log(), question.pairs)
             found.append((log - log.mean(0)).float())
         return cls(*found)
 
@@ -349,6 +433,18 @@ class Evidence:
         """What a node's neighbours' answers say, and its neighbours' neighbours' on the average."""
         one = neighbours.sum(self.about_neighbours)
         return one, neighbours.mean(one)
+
+
+def beyond_the_question(log: Tensor, pairs: Tensor) -> Tensor:
+    """Log likelihoods less their mean over all answers about the same pair.  [c, n], [n, 2]
+
+    Labels chose the pair, a neighbour's own among them: what the pair says is known, and would
+    come back to the neighbour as if somebody had answered it.
+    """
+    kinds, kind = pairs.unique(dim=0, return_inverse=True)
+    total = torch.zeros(log.shape[0], len(kinds), dtype=log.dtype).index_add_(1, kind, log)
+    mean: Tensor = total / kind.bincount(minlength=len(kinds))
+    return log - mean[:, kind]
 
 
 @dataclass(frozen=True)
@@ -407,18 +503,19 @@ class AnswerTables:
 def combined(parts: list[Tensor], run: Run) -> LabelScores:
     """A weighted sum of scores and a bias for each class, by forward-corrected loss.
 
-    The propagated labels and a node's own answer are log likelihoods: their weights start at one,
-    and all others at zero, which is where little evidence leaves them.
+    The first part are the propagated labels.  A ridge draws the weights to them alone: few or very
+    noisy labels leave it there, many tell what the answers are worth.  A bias counts in units of
+    the labels' spread, so that it moves no prediction where labels hardly differ.
     """
     labels = run.collected.labels
     known = labels.classes >= 0
     c, n = parts[0].shape
-    biases = torch.eye(c)[:, :, None].expand(c, c, n)
+    biases = parts[0].std() * torch.eye(c)[:, :, None].expand(c, c, n)
     candidates = torch.cat([torch.stack([part.float() for part in parts]), biases])  # [J, c, N]
     start = torch.zeros(len(candidates))
-    start[:2] = 1
+    start[0] = 1
     reports = labels.likelihood[:, known]
-    weights = fit_weights(start, candidates[:, :, known], reports)
+    weights = fit_weights(start, candidates[:, :, known], reports, _RIDGE)
     scores = (weights[:, None, None] * candidates).sum(0)
     loss = float(report_losses(scores[:, known], reports).mean())
     return LabelScores(scores, " ".join(f"{w:.2f}" for w in weights.tolist()), loss)

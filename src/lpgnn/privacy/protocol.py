@@ -13,9 +13,10 @@ from lpgnn.components import Component
 from lpgnn.errors import InputError
 from lpgnn.privacy.questions import VectorQuestion, most_cells
 
-# Reports for each feature that round one collects, in units of a report's variance: a direction in
-# d dimensions is learnt from some multiple of d reports.  More would take from those who answer.
-_REPORTS = 50
+# Reports for each feature that round one collects, in units of a report's variance and of a label's
+# noise: a direction in d dimensions is learnt from some multiple of d reports.  More of them would
+# leave fewer who answer.
+_REPORTS = 100
 _LEAST_SHARE, _LARGEST_SHARE = 0.2, 0.7
 
 
@@ -54,11 +55,20 @@ class TwoRound(Protocol):
         if self.cells is not None and not 2 <= self.cells <= 64:
             raise InputError("cells", self.cells, "must be a whole number in 2..64, or null")
 
-    def num_first(self, num_labelled: int, question: VectorQuestion, epsilon: float) -> int:
-        """How many labelled nodes are asked in round one."""
+    def num_first(
+        self,
+        num_labelled: int,
+        question: VectorQuestion,
+        epsilon: float,
+        label_noise: float = 1.0,
+    ) -> int:
+        """How many labelled nodes are asked in round one.
+
+        label_noise: the mean square of an estimated one-hot label, 1 for clean ones
+        """
         share = self.share
         if share is None:
-            variance = question.mechanism(epsilon).mean() ** -2
+            variance = question.mechanism(epsilon).mean() ** -2 * label_noise
             share = _REPORTS * question.num_features * variance / num_labelled
             share = min(max(share, _LEAST_SHARE), _LARGEST_SHARE)
         return max(1, min(num_labelled - 1, round(share * num_labelled)))

@@ -63,6 +63,10 @@ class Cell:
         return self.configuration is None or self.configuration.trains
 
     @property
+    def reads_features(self) -> bool:
+        return self.configuration is None or self.configuration.reads_features
+
+    @property
     def is_blank(self) -> bool:
         """Whether the reports hold nothing."""
         known = self.configuration
@@ -149,7 +153,7 @@ class Results:
     def difference(self, first: Cell, second: Cell, metric: str = "acc") -> Difference | None:
         """first - second, paired by repeat; None if two engines trained them.
 
-        What is computed without training is the same by every engine.
+        What is computed without training is the same by every engine, or as good as the same.
         """
         values = [cell.values(self.selection, metric) for cell in (first, second)]
         common = values[0].keys() & values[1].keys()

@@ -119,7 +119,7 @@ def _styles(groups: Mapping[Group, Sequence[Placed]]) -> dict[Group, Style]:
     for group, placed in groups.items():
         cells = [one.cell for one in placed]
         left = others if group[1] else own
-        if not any(cell.trains for cell in cells):
+        if not any(cell.reads_features for cell in cells):
             left = labels
         elif all(cell.is_blank for cell in cells):
             left = blank
