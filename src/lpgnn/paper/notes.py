@@ -12,7 +12,16 @@ from lpgnn.paper.claims import Claims, title
 from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND_EXPERIMENTS, PAPER_EXPERIMENTS
 from lpgnn.paper.phase import FROM_NOTE, Phases
-from lpgnn.paper.rounds import ABLATIONS, DIAGNOSIS, Ablations, Diagnosis, TwoRounds, read_lines
+from lpgnn.paper.rounds import (
+    ABLATIONS,
+    DIAGNOSIS,
+    SHIFTS,
+    Ablations,
+    Diagnosis,
+    Shifts,
+    TwoRounds,
+    read_lines,
+)
 from lpgnn.paper.statistics import DATASETS
 from lpgnn.paper.wording import MISSING, listed
 from lpgnn.report.evidence import DAGGER, EARLY
@@ -66,6 +75,7 @@ def fill(template: str, claims: Claims) -> str:
         from_note=FROM_NOTE,
         ablations=Ablations(folder / ABLATIONS),
         diagnosis=Diagnosis(folder / DIAGNOSIS),
+        shifts=Shifts(folder / SHIFTS),
         hparams={name: hyperparameters(name) for name in TUNED},
         tuned_on=tuned_on,
         benchmark=_section(folder / BENCHMARK),

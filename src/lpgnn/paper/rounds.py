@@ -22,6 +22,7 @@ EXPERIMENT = "features_that_pay"
 TWO_ROUNDS, LABELS_ONLY = "two rounds", "labels only"
 OVER_BLANK = "two rounds − blank"
 ABLATIONS, DIAGNOSIS = "two_round_ablations.csv", "two_round_diagnosis.csv"
+SHIFTS = "two_round_rounding.csv"
 # Where one class is rare, accuracy is that of always guessing the other one.
 RANKING, BALANCED = "features_that_pay_ranking", "features_that_pay_balanced"
 _METRICS = {EXPERIMENT: "accuracy", RANKING: "ROC AUC", BALANCED: "balanced accuracy"}
@@ -338,6 +339,40 @@ def _precise(found: Difference | None) -> Shown:
         return Shown(MISSING)
     half = (found.high - found.low) / 2
     return Shown(f"{found.mean:+.2f} ± {half:.2f}", found.excludes_zero)
+
+
+class Shifts:
+    """What ``scripts/two_round_rounding.py`` measured: how far another engine moves a repeat."""
+
+    def __init__(self, path: Path) -> None:
+        self.lines = read_lines(path)
+
+    def __bool__(self) -> bool:
+        return bool(self.lines)
+
+    @property
+    def total(self) -> int:
+        return sum(int(line["repeats"]) for line in self.lines)
+
+    @property
+    def unchanged(self) -> int:
+        return sum(int(line["unchanged"]) for line in self.lines)
+
+    @property
+    def mean(self) -> float:
+        moved = (float(line["mean_shift"]) * int(line["repeats"]) for line in self.lines)
+        return math.fsum(moved) / self.total
+
+    @property
+    def largest(self) -> str:
+        """The largest shift, and where: 0.60 (CiteSeer at (2, 0.5))."""
+        line = max(self.lines, key=lambda one: float(one["max_shift"]))
+        at = f"({line['x_eps']}, {value_text(line['y_eps'])})"
+        return f"{float(line['max_shift']):.2f} ({title(line['dataset'])} at {at})"
+
+    @property
+    def graphs(self) -> list[str]:
+        return list(dict.fromkeys(title(line["dataset"]) for line in self.lines))
 
 
 class Diagnosis:
