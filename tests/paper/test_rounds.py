@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lpgnn.paper.rounds import Ablations, Diagnosis, TwoRounds
+from lpgnn.paper.rounds import Ablations, Diagnosis, Shifts, TwoRounds
 from lpgnn.report.evidence import Source
 from lpgnn.report.tables import Number
 from report.rows import add_rows
@@ -16,11 +16,13 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> TwoRounds:
     folder = tmp_path_factory.mktemp("results")
     tables = TwoRounds(Source(folder, "paper")).tables  # without a row: what would stand where
 
-    def add(table: str, place: tuple[str, str, str], values: list[float]) -> None:
+    def add(
+        table: str, place: tuple[str, str, str], values: list[float], engine: str = "one"
+    ) -> None:
         number: Number = tables[table].numbers[place]
         assert number.cell is not None
         metrics = {"roc_auc": values, "balanced_acc": values}
-        add_rows(folder, number.cell.point.settings, values, metrics=metrics, engine="one")
+        add_rows(folder, number.cell.point.settings, values, metrics=metrics, engine=engine)
 
     noise = [0.0, 0.1, -0.1, 0.05]
     for x_eps in BUDGETS:
@@ -36,7 +38,8 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> TwoRounds:
         add("features_that_pay", ("cora, y_eps=1", x_eps, "two rounds"), ours)
         add("features_that_pay", ("cora, y_eps=1", x_eps, BLANK), [70.0] * 4)
     add("features_that_pay", ("cora, y_eps=1", "1", "labels only"), [75.0] * 4)
-    add("features_that_pay", ("pubmed, y_eps=1", "3", "Residual"), [81.0] * 4)
+    # Two rounds train nothing: another engine's network is a pair.
+    add("features_that_pay", ("pubmed, y_eps=1", "3", "Residual"), [81.0] * 4, engine="two")
     ranked = "features_that_pay_ranking"
     add(ranked, ("tolokers, y_eps=inf", "2", "two rounds"), [71 + one for one in noise])
     add(ranked, ("tolokers, y_eps=inf", "2", "MB"), [69.0] * 4)
@@ -140,7 +143,23 @@ def test_the_diagnosis_says_where_the_gain_is_lost(tmp_path: Path) -> None:
     )
 
 
+def test_shifts_between_engines_are_told(tmp_path: Path) -> None:
+    """10 repeats that moved by 0.2 on average and 30 that moved by 0.04: 3.2 points in 40."""
+    path = tmp_path / "two_round_rounding.csv"
+    path.write_text(
+        "dataset,metric,x_eps,y_eps,repeats,unchanged,mean_shift,max_shift\n"
+        "citeseer,acc,8,inf,10,4,0.200,0.604\n"
+        "tolokers,roc_auc,2,1,30,29,0.040,0.050\n"
+    )
+    found = Shifts(path)
+    assert (found.total, found.unchanged) == (40, 33)
+    assert found.mean == pytest.approx(0.08)
+    assert found.largest == "0.60 (CiteSeer at (8, ∞))"
+    assert found.graphs == ["CiteSeer", "Tolokers"]
+
+
 def test_without_files_there_is_nothing(tmp_path: Path) -> None:
+    assert not Shifts(tmp_path / "none.csv")
     assert not Ablations(tmp_path / "none.csv")
     assert not Diagnosis(tmp_path / "none.csv")
     assert not TwoRounds(Source(tmp_path, "paper")).computed
