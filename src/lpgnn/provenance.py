@@ -21,8 +21,8 @@ def engine_name(backend: Backend) -> str:
     """A hash of everything that decides how a run's sums are rounded.
 
     Unconditioned training at small budgets amplifies a last bit to several points of accuracy, so
-    that only rows of one engine can be compared repeat by repeat.  Libraries choose their loops by
-    the model of the CPU: two models with the same vector instructions may round differently.
+    that only networks of one engine can be compared repeat by repeat.  Libraries choose their loops
+    by the model of the CPU: two models with the same vector instructions may round differently.
     """
     device = backend.device
     hardware = torch.cuda.get_device_name(device) if device.type == "cuda" else _cpu()

@@ -202,15 +202,16 @@ def test_likelihoods_by_hand() -> None:
     found = own.likelihood(belief, torch.ones(40, dtype=torch.bool))
     shared = 50 / 60
     p = (20 * shared + 20) / 40
-    assert found[:, 0].tolist() == pytest.approx([p, 1 - p, 0.5])
-    assert found[:, 39].tolist() == pytest.approx([1 - p, p, 0.5])
+    for node in (0, 39):  # of one pair, and so of one table
+        assert found[0, :, node].tolist() == pytest.approx([p, 1 - p, 0.5])
+        assert found[1, :, node].tolist() == pytest.approx([1 - p, p, 0.5])
 
 
 def test_answers_of_nodes_without_a_known_class_say_nothing() -> None:
     own = tables([0, 1, 0, 1], 3.0, [[0, 1], [0, 2], [1, 2], [0, 1]])
     belief = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)[:, None].expand(3, 4)
     found = own.likelihood(belief, torch.zeros(4, dtype=torch.bool))
-    assert torch.allclose(found, torch.full((3, 4), 0.5, dtype=torch.float64))
+    assert torch.allclose(found, torch.full((2, 3, 4), 0.5, dtype=torch.float64))
 
 
 def test_a_question_is_cut_where_the_scores_of_a_pair_are() -> None:
@@ -290,9 +291,9 @@ def test_evidence_of_blank_answers_has_little_to_say() -> None:
     answers = torch.randint(2, (n,), generator=seeded())
     belief = torch.nn.functional.one_hot(classes, 3).t().double()
     found = tables(answers.tolist(), 2.0).likelihood(belief, torch.ones(n, dtype=torch.bool))
-    ratio = (found[0] / found[1]).log().abs()
+    ratio = (found[:, 0] / found[:, 1]).log().abs()
     honest = tables(classes.tolist(), 2.0).likelihood(belief, torch.ones(n, dtype=torch.bool))
-    assert ratio.max() < 0.15 < 1.5 < (honest[0] / honest[1]).log().abs().min()
+    assert ratio.max() < 0.15 < 1.5 < (honest[:, 0] / honest[:, 1]).log().abs().min()
 
 
 def test_who_was_not_asked_in_round_two_gives_no_evidence() -> None:
@@ -318,10 +319,18 @@ def test_who_was_not_asked_in_round_two_gives_no_evidence() -> None:
 
 
 def test_what_an_answer_says_is_beyond_its_question() -> None:
-    """Pair (0, 1) was answered twice, with a mean of (2, 0, 1); pair (1, 2) once, by nothing."""
-    log = torch.tensor([[1.0, 3.0, 5.0], [2.0, -2.0, 7.0], [0.0, 2.0, 9.0]], dtype=torch.float64)
-    found = beyond_the_question(log, torch.tensor([[0, 1], [0, 1], [1, 2]]))
-    expected = [[-1.0, 1.0, 0.0], [2.0, -2.0, 0.0], [-1.0, 1.0, 0.0]]
+    """Pair (0, 1) was answered by 0, 0 and 1: a node's answers say 2/3 and 1/3 of their values."""
+    log = torch.tensor(
+        [
+            [[3.0, 6.0, 9.0, 4.0], [0.0, 3.0, 0.0, 4.0]],  # of answer 0, by class and node
+            [[-3.0, 0.0, 3.0, 1.0], [3.0, 3.0, 6.0, 1.0]],
+        ],
+        dtype=torch.float64,
+    )
+    pairs = torch.tensor([[0, 1], [0, 1], [0, 1], [1, 2]])
+    found = beyond_the_question(log, torch.tensor([0, 0, 1, 0]), pairs)
+    # Node 0: 3 - (2 * 3 - 3) / 3 = 2 and 0 - 3 / 3 = -1; the last pair has one answer: nothing.
+    expected = [[2.0, 2.0, -4.0, 0.0], [-1.0, 0.0, 4.0, 0.0]]
     assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64))
 
 
@@ -339,11 +348,66 @@ def test_answers_that_all_agree_say_nothing() -> None:
     run = replace(run, collected=replace(run.collected, rounds=(nobody, same)))
     classes = (torch.arange(N) % 10).clamp(max=2)  # the rarer, the nearer to its table's prior
     belief = torch.nn.functional.one_hot(classes, C).t().double()
-    seen, degrees = torch.ones(N, dtype=torch.bool), torch.full((N,), 3)
+    seen, degrees = torch.ones(N, dtype=torch.bool), torch.arange(N) % 7
     found = Evidence.read(run, {"own": belief, "neighbours": belief}, degrees, seen)
     assert torch.allclose(found.own, torch.zeros(C, N), atol=1e-6)
-    # How many neighbours a node has is public: with one degree for all, nothing is left.
     assert torch.allclose(found.about_neighbours, torch.zeros(C, N), atol=1e-6)
+
+
+def test_an_answer_about_neighbours_is_about_one_of_them() -> None:
+    """Answers that name the neighbours' class say the less of one, the more neighbours there are.
+
+    And what was learnt about own classes is learnt from seen nodes alone.
+    """
+    run = asking(0, 6.0)
+    question = ScoreQuestion(
+        torch.zeros(C, D),
+        torch.tensor([[0, 1]]).repeat(N, 1),
+        torch.zeros(C, C, 1, dtype=torch.float64),
+    )
+    everybody, classes = torch.arange(N), torch.arange(N) % 2
+    nobody = Round(everybody[:0], VectorQuestion(D), torch.zeros(0, dtype=torch.int64))
+    told = Round(everybody, question, 1 - classes)
+    run = replace(run, collected=replace(run.collected, rounds=(nobody, told)))
+    belief = torch.nn.functional.one_hot(classes, C).t().double()
+    degrees = torch.where(everybody < N // 2, 1, 10)
+    seen = torch.zeros(N, dtype=torch.bool)
+    found = Evidence.read(run, {"own": belief, "neighbours": belief}, degrees, seen)
+    assert not found.own.abs().gt(1e-6).any()
+    near, far = (found.about_neighbours[0, nodes] for nodes in (0, N // 2))
+    assert near > 4 * far > 0
+
+
+def test_neighbours_answers_are_summed_and_those_of_the_next_averaged() -> None:
+    """Against the dense adjacency matrix."""
+    run = asking(0, 3.0)
+    topology = run.collected.topology
+    operator = server_of(run.collected).graph.kprop("mean")
+    degrees = topology.without_self_loops().indptr.diff()
+    said = normal(C, N, seed=9).float()
+    one, two = Evidence(torch.zeros(C, N), said).from_neighbours(Neighbours(operator, degrees))
+    dense = torch.zeros(N, N)
+    for node in range(N):
+        start, end = topology.indptr[node], topology.indptr[node + 1]
+        dense[node, topology.indices[start:end]] = 1
+    dense.fill_diagonal_(0)
+    assert torch.allclose(one, said @ dense.t(), atol=1e-4)
+    assert torch.allclose(two, one @ (dense / degrees.clamp(min=1)[:, None]).t(), atol=1e-4)
+
+
+def test_round_one_asks_a_random_part_that_grows_with_the_noise_of_labels() -> None:
+    asked, counts = [], []
+    for repeat, y_eps in ((0, math.inf), (1, math.inf), (0, 1.0)):
+        run = asking(repeat, 60.0, y_eps=y_eps)
+        known = TwoRoundLearner().known(run.collected, server_of(run.collected).graph)
+        labelled = (run.collected.labels.classes >= 0).nonzero().flatten()
+        run, _ = teach(run, TwoRound(), known)
+        nodes = run.collected.rounds[0].nodes
+        asked.append(torch.isin(labelled, nodes).tolist())
+        counts.append(nodes.numel() / labelled.numel())
+    assert asked[0] != asked[1]
+    assert asked[0] != sorted(asked[0], reverse=True)  # not simply the first ones
+    assert counts[2] > counts[0]
 
 
 def played(run: Run) -> tuple[Run, Known]:
@@ -436,7 +500,9 @@ def test_earlier_rows_are_not_taken_for_this_learner_s() -> None:
     assert "evidence" not in earlier.identity["options"]
     run = asking(0, 3.0)
     server = replace(server_of(run.collected), protocol=TwoRound())
-    with pytest.raises(InputError, match="evidence=in_sample: only earlier rows; must be held_out"):
+    with pytest.raises(
+        InputError, match="evidence=in_sample: names earlier rows; a run must have held_out"
+    ):
         earlier.fit([run], server)
     assert run.respondents is not None
     assert run.respondents.may_answer.all()  # nobody was asked in vain

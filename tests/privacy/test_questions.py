@@ -245,7 +245,7 @@ def test_shares_of_round_one() -> None:
     assert TwoRound().num_first(7_500, VectorQuestion(7), 8.0) == round(0.2 * 7_500)
     variance = VectorQuestion(7).mechanism(1.0).mean() ** -2
     assert TwoRound().num_first(7_500, VectorQuestion(7), 1.0) == round(100 * 7 * variance)
-    # Labels of twice the noise want twice the reports, up to the largest share.
+    # Noisier labels want more reports, up to the largest share.
     assert TwoRound().num_first(7_500, VectorQuestion(7), 1.0, 1.1) == round(110 * 7 * variance)
     assert TwoRound().num_first(7_500, VectorQuestion(7), 1.0, 9.0) == round(0.7 * 7_500)
     assert TwoRound(share=0.5).num_first(10, question, 1.0) == 5
@@ -271,3 +271,8 @@ def test_users_answer_no_question_of_the_servers_own_making() -> None:
     with pytest.raises(InputError, match="question=Curious: must be a VectorQuestion or"):
         users.ask(torch.arange(3), Curious(3))
     assert bool(users.may_answer.all())  # nothing is spent by what was never answered
+    # Nor one of a known class that carries a method of its own.
+    changed = VectorQuestion(3)
+    object.__setattr__(changed, "answers", lambda z, epsilon, generator: z.to_dense())
+    answers = users.ask(torch.arange(3), changed)
+    assert not isinstance(answers, Tensor)  # reports, and not the vectors

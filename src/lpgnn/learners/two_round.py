@@ -6,8 +6,10 @@ server learns a direction for each class from them and publishes it; and every o
 one small question about its own score, which randomized response hardly disturbs.  The answers are
 evidence beside the propagated labels.
 
-How much they are worth is learnt from the label reports, so that a node's evidence must be made
-without its own: the labels of its fold have no part in it, nor in what its question alone says.
+How much they are worth is learnt from the label reports.  So, given the questions, the evidence of
+a node is made without the labels of its own fold, and what a question says before it is answered
+is subtracted: labels chose it.  Who was asked what, and the published directions, still depend on
+all labels.
 """
 
 import math
@@ -40,7 +42,7 @@ from lpgnn.privacy import Collected, FeatureReports, ScoreQuestion, TwoRound, Ve
 from lpgnn.propagation import Aggregator, Operator, PreparedGraph
 
 _FOLDS = 3
-_CLEARLY = 2.0  # as much information
+_CLEARLY = 2.0  # times as much information
 # Sizes of a true effect that a coordinate may have, in variances of its noise.
 _EFFECTS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 # What tables of answers are worth before any answer has come: this many answers.
@@ -66,7 +68,7 @@ class TwoRoundLearner(Learner):
     combine: Combine = "stack"
     aggregator: Aggregator = "gcn"
     labels: Labels = "train+val"
-    # in_sample names rows of before, whose evidence had seen a node's own label: none are made now.
+    # in_sample names earlier rows, whose evidence had seen a node's own label; no more are made.
     evidence: Literal["held_out", "in_sample"] = field(
         default="held_out", metadata=before("in_sample")
     )
@@ -93,7 +95,8 @@ class TwoRoundLearner(Learner):
         if not isinstance(protocol, TwoRound) or respondents is None:
             raise InputError("learner", self.name, "needs protocol=two_round")
         if self.evidence != "held_out":
-            raise InputError("evidence", self.evidence, "only earlier rows; must be held_out")
+            allowed = "names earlier rows; a run must have held_out"
+            raise InputError("learner.evidence", self.evidence, allowed)
         known = self.known(run.collected, server.graph)
         run, lesson = teach(run, protocol, known)
         run = ask_others(run, protocol, known, lesson)
@@ -170,7 +173,7 @@ def ask_others(run: Run, protocol: TwoRound, known: Known, lesson: "Lesson") -> 
 
 
 def evidence_parts(run: Run, known: Known) -> list[Tensor]:
-    """Scores to be weighed, each [c, N], made without the labels of a node's own fold.
+    """Scores to be weighed, each [c, N]; given the questions, without labels of a node's own fold.
 
     The propagated labels; a node's own answer; its neighbours' answers, and their neighbours'; and
     the beliefs that labels and answers lead to, spread over the graph.
@@ -210,7 +213,7 @@ class Lesson:
     information: float  # what an answer tells, for comparison with the other lesson
 
     def question(self, composition: Tensor, cells: int) -> ScoreQuestion:
-        """Ask every node about the two classes that are likeliest before.  [c, n]
+        """Ask every node about the two classes that are likeliest so far.  [c, n]
 
         The cells of a pair hold the same share of a normal distribution that has the mean and the
         variance of the scores of those who are asked.
@@ -283,7 +286,7 @@ def _lesson(
     """Directions for one target, judged by scores of vectors that had no part in them."""
     target = targets[name]  # [c, n]
     c, n = target.shape
-    fold = torch.arange(n) % _FOLDS  # the nodes are in no order that says anything
+    fold = torch.arange(n) % _FOLDS  # a random sample, dealt out in turn
     scores, lengths = torch.zeros(c, n, dtype=torch.float64), torch.zeros(c, c, dtype=torch.float64)
     for hidden in range(_FOLDS):
         kept = fold != hidden
@@ -418,14 +421,16 @@ class Evidence:
         composition = targets["neighbours"][:, asked.nodes]
         found = []
         for target, known in (("own", seen[asked.nodes]), ("neighbours", degree > 0)):
-            likelihood = tables.likelihood(targets[target][:, asked.nodes], known)  # [c, n]
+            likelihood = tables.likelihood(targets[target][:, asked.nodes], known)  # [k, c, n]
             if target == "neighbours":
                 # One of deg neighbours is of class k, the others are as neighbours are.
-                usual = (composition.mean(1)[:, None] * likelihood).sum(0)
+                usual = (composition.mean(1)[:, None] * likelihood).sum(1, keepdim=True)
                 one = 1 / degree.clamp(min=1)
                 likelihood = one * likelihood + (1 - one) * usual
             log = torch.zeros(composition.shape[0], n, dtype=torch.float64)
-            log[:, asked.nodes] = beyond_the_question(likelihood.log(), question.pairs)
+            log[:, asked.nodes] = beyond_the_question(
+                likelihood.log(), asked.answers, question.pairs
+            )
             found.append((log - log.mean(0)).float())
         return cls(*found)
 
@@ -435,16 +440,20 @@ class Evidence:
         return one, neighbours.mean(one)
 
 
-def beyond_the_question(log: Tensor, pairs: Tensor) -> Tensor:
-    """Log likelihoods less their mean over all answers about the same pair.  [c, n], [n, 2]
+def beyond_the_question(log: Tensor, answers: Tensor, pairs: Tensor) -> Tensor:
+    """Log likelihoods of the answers less what answers about that pair say on the average.
 
-    Labels chose the pair, a neighbour's own among them: what the pair says is known, and would
-    come back to the neighbour as if somebody had answered it.
+    [k, c, n], [n], [n, 2] -> [c, n].  Labels chose the pair, a neighbour's own among them: what the
+    pair says is known, and would come back to the neighbour as if somebody had answered it.  What
+    an answer is worth depends on the node's degree, and so does what is taken from it: otherwise
+    the sum over neighbours would tell their degrees.
     """
+    k, c, n = log.shape
     kinds, kind = pairs.unique(dim=0, return_inverse=True)
-    total = torch.zeros(log.shape[0], len(kinds), dtype=log.dtype).index_add_(1, kind, log)
-    mean: Tensor = total / kind.bincount(minlength=len(kinds))
-    return log - mean[:, kind]
+    counts = torch.zeros(len(kinds), k, dtype=log.dtype)
+    counts.index_put_((kind, answers), torch.ones(n, dtype=log.dtype), accumulate=True)
+    share = (counts / counts.sum(1, keepdim=True))[kind].t()  # [k, n]
+    return log.gather(0, answers.expand(1, c, n))[0] - (share[:, None] * log).sum(0)
 
 
 @dataclass(frozen=True)
@@ -456,7 +465,7 @@ class AnswerTables:
     transition: Tensor  # [k, k]: p(answer | cell)
 
     def likelihood(self, belief: Tensor, known: Tensor) -> Tensor:
-        """p(answer | class) for every node.  [c, n], [n] bool: learnt from these -> [c, n]
+        """p(answer | class) for every node.  [c, n], [n] bool: learnt from these -> [k, c, n]
 
         A class is the first of a node's pair, the second, or another.  All pairs share a table, the
         same in both directions; each pair's own is drawn to it, and it to one that says nothing.
@@ -472,16 +481,16 @@ class AnswerTables:
             torch.cat([roles[:, known], roles[[1, 0, 2]][:, known]], 1),
             flat,
         )
-        found = torch.empty(c, n, dtype=torch.float64)
+        found = torch.empty(k, c, n, dtype=torch.float64)
         for a in range(c):
             for b in range(a + 1, c):
                 of_pair = (first == a) & (second == b)
                 here = of_pair & known
                 own = self._table(self.answers[here], roles[:, here], _PRIOR_ANSWERS * shared)
-                p_answer = (self.transition.t() @ own)[self.answers[of_pair]].t()  # [3, n']
-                values = p_answer[2].repeat(c, 1)
-                values[a], values[b] = p_answer[0], p_answer[1]
-                found[:, of_pair] = values
+                p_answer = self.transition.t() @ own  # [k answers, 3]
+                values = p_answer[:, 2:].repeat(1, c)
+                values[:, a], values[:, b] = p_answer[:, 0], p_answer[:, 1]
+                found[:, :, of_pair] = values[:, :, None]
         return found
 
     def _table(self, answers: Tensor, roles: Tensor, prior: Tensor) -> Tensor:
@@ -503,7 +512,7 @@ class AnswerTables:
 def combined(parts: list[Tensor], run: Run) -> LabelScores:
     """A weighted sum of scores and a bias for each class, by forward-corrected loss.
 
-    The first part are the propagated labels.  A ridge draws the weights to them alone: few or very
+    The first part is the propagated labels.  A ridge draws the weights to them alone: few or very
     noisy labels leave it there, many tell what the answers are worth.  A bias counts in units of
     the labels' spread, so that it moves no prediction where labels hardly differ.
     """

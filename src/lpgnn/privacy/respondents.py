@@ -1,6 +1,7 @@
 """The users of an interactive protocol: whoever has answered once is never asked again."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NoReturn, SupportsIndex
 
 import torch
@@ -22,9 +23,9 @@ from lpgnn.privacy.questions import (
 class Respondents:
     """Nodes that answer one question each, under the budget that they have.
 
-    All that a server can do with it is ask: the features are bound into the function that draws
-    answers, and no attribute leads to them.  There are no copies: each would have a budget of its
-    own to spend.
+    All that a server has to do with it is ask: the features are bound into the function that draws
+    answers, and no public attribute leads to them.  There are no copies: each would have a budget
+    of its own to spend.
     """
 
     def __init__(self, features: CsrMatrix, epsilon: float, *, generator: torch.Generator) -> None:
@@ -62,6 +63,8 @@ class Respondents:
         if type(question) not in (VectorQuestion, ScoreQuestion):
             allowed = "must be a VectorQuestion or a ScoreQuestion"
             raise InputError("question", type(question).__name__, allowed)
+        assert isinstance(question, VectorQuestion | ScoreQuestion)
+        question = replace(question)  # its fields alone: an instance may carry a method of its own
         if not question.fits(nodes.numel(), self.num_features):
             allowed = f"must be for {nodes.numel()} nodes with {self.num_features} features"
             raise InputError("question", type(question).__name__, allowed)

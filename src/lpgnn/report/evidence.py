@@ -63,6 +63,10 @@ class Cell:
         return self.configuration is None or self.configuration.trains
 
     @property
+    def asks(self) -> bool:
+        return self.configuration is not None and self.configuration.asks
+
+    @property
     def reads_features(self) -> bool:
         return self.configuration is None or self.configuration.reads_features
 
@@ -153,12 +157,14 @@ class Results:
     def difference(self, first: Cell, second: Cell, metric: str = "acc") -> Difference | None:
         """first - second, paired by repeat; None if two engines trained them.
 
-        What is computed without training is the same by every engine, or as good as the same.
+        What is computed without training is the same by every engine.  What asks questions is as
+        good as the same, and is paired with a network of any engine, but not with itself: another
+        engine may be an earlier version of its source.
         """
         values = [cell.values(self.selection, metric) for cell in (first, second)]
         common = values[0].keys() & values[1].keys()
-        both_train = first.trains and second.trains
-        if both_train and any(first.engines[one] != second.engines[one] for one in common):
+        alike = (first.trains and second.trains) or (first.asks and second.asks)
+        if alike and any(first.engines[one] != second.engines[one] for one in common):
             return None
         return paired(*values)
 
