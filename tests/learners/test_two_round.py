@@ -126,15 +126,17 @@ def test_directions_tell_classes_from_private_vectors() -> None:
     assert difference[2:].abs().max() < 0.5 * difference[:2].abs().min()
 
 
-def lesson_about(features: Tensor, own: Tensor, others: Tensor, epsilon: float = 4.0) -> Lesson:
-    """What vectors teach if each node has two neighbours.  [n, d], [c, n], [c, n]"""
+def lesson_about(
+    features: Tensor, own: Tensor, others: Tensor, epsilon: float = 4.0, degree: int = 2
+) -> Lesson:
+    """What vectors teach if all nodes have as many neighbours.  [n, d], [c, n], [c, n]"""
     n = features.shape[0]
     question = VectorQuestion(features.shape[1])
     answers = question.answers(CsrMatrix.from_dense(features), epsilon, generator=seeded(4))
     asked = collected(feature=None, mechanism=None)
     asked = replace(asked, x_eps=epsilon, rounds=(Round(torch.arange(n), question, answers),))
     graph = server_of(asked).graph
-    neighbours = Neighbours(graph.kprop("mean"), torch.full((n,), 2))
+    neighbours = Neighbours(graph.kprop("mean"), torch.full((n,), degree))
     return learn_directions(run_of(0, asked), {"own": own, "neighbours": others}, neighbours)
 
 
@@ -149,13 +151,30 @@ def test_a_lesson_is_about_whom_the_features_tell() -> None:
         assert lesson.information > 0.05
 
 
+def test_a_lesson_about_neighbours_must_be_worth_it() -> None:
+    """A third of the nodes tell their own class, two thirds their neighbours', by other words.
+
+    An answer then says four times as much about neighbours, shared among all of them: it takes
+    twice as much for one of them, and so one neighbour, not three.
+    """
+    n = 6000
+    mine, theirs = (torch.randint(2, (n,), generator=seeded(s)) for s in (1, 2))
+    own, others = (torch.nn.functional.one_hot(k, 2).t().double() for k in (mine, theirs))
+    words = torch.where(torch.rand(n, generator=seeded(3)) < 1 / 3, mine, 2 + theirs)
+    features = torch.nn.functional.one_hot(words, 4).float()
+    assert lesson_about(features, own, others, degree=1).about == "neighbours"
+    assert lesson_about(features, own, others, degree=3).about == "own"
+
+
 def test_features_that_tell_nothing_teach_nothing() -> None:
-    """A direction from noise finds no effect, or a hundredth of what a true one finds."""
-    n = 3000
-    classes, words = (torch.randint(2, (n,), generator=seeded(s)) for s in (1, 3))
-    own = torch.nn.functional.one_hot(classes, 2).t().double()
-    lesson = lesson_about(torch.nn.functional.one_hot(words, 4).float(), own, own[[1, 0]])
-    assert lesson.information < 0.01
+    """What is uncertain counts for nothing: without features, information is often exactly 0."""
+    n, found = 300, []
+    for seed in range(12):
+        classes, words = (torch.randint(2, (n,), generator=seeded(seed + s)) for s in (100, 200))
+        own = torch.nn.functional.one_hot(classes, 2).t().double()
+        features = torch.nn.functional.one_hot(words, 4).float()
+        found.append(lesson_about(features, own, own[[1, 0]], epsilon=1.0).information)
+    assert 3 <= found.count(0.0) < 12
 
 
 def tables(

@@ -38,7 +38,10 @@ def rounds(tmp_path_factory: pytest.TempPathFactory) -> TwoRounds:
         add("features_that_pay", ("cora, y_eps=1", x_eps, "two rounds"), ours)
         add("features_that_pay", ("cora, y_eps=1", x_eps, BLANK), [70.0] * 4)
     add("features_that_pay", ("cora, y_eps=1", "1", "labels only"), [75.0] * 4)
-    # Two rounds train nothing: another engine's network is a pair.
+    # Two rounds of another engine may be of an earlier source: no pair.
+    add("features_that_pay", ("citeseer, y_eps=1", "1", "two rounds"), [60.0, 61.0, 60.0, 61.0])
+    add("features_that_pay", ("citeseer, y_eps=1", "1", BLANK), [50.0] * 4, engine="two")
+    # Another engine's network is a pair: two rounds train nothing.
     add("features_that_pay", ("pubmed, y_eps=1", "3", "Residual"), [81.0] * 4, engine="two")
     ranked = "features_that_pay_ranking"
     add(ranked, ("tolokers, y_eps=inf", "2", "two rounds"), [71 + one for one in noise])
