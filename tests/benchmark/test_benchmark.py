@@ -389,6 +389,8 @@ def test_a_protocol_is_narrowed_to_what_it_has() -> None:
         (["add"], "add=: needs the YAML file of an entry"),
         (["add", "nope.yaml"], "entry=nope.yaml: must be a YAML file"),
         (["page", "results_dir=nowhere"], "has no rows of the benchmark: run it first"),
+        (["page", "dataset=cora"], "dataset=cora: page takes results_dir and data_dir only"),
+        (["foo"], "benchmark=foo: must be run, add, page or KEY=VALUE"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -404,6 +406,32 @@ def test_bad_input_is_one_line(
     assert message in error
     assert len(error.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "settings: {learner: gce}\nsearch: {learner.delta: [1, 2]}",
+            "entry mine: search.learner.delta=[1, 2]: unknown option of GeneralisedCrossEntropy",
+        ),
+        ("settings: {learner: gce, learner.q: 9}", "q=9"),
+        ("settings: {learner: custom, learner._target_: nowhere.Nothing}", "nowhere.Nothing"),
+    ],
+)
+def test_an_entry_that_cannot_be_run_is_not_kept(
+    content: str,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: PROTOCOL)
+    (tmp_path / "mine.yaml").write_text(f"title: Mine\nfamily: learner\n{content}\n")
+    words = [f"results_dir={tmp_path / 'results'}", "workers=0"]
+    assert command.main(["add", str(tmp_path / "mine.yaml"), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "results" / "benchmark").exists()
 
 
 def test_a_dry_run_counts_both_stages_and_says_what_else_is_missing(
@@ -452,6 +480,8 @@ def test_a_method_of_ones_own_is_added_and_computed(
     )
     results = tmp_path / "results"
     words = [f"results_dir={results}", "workers=0"]
+    assert command.main(["add", str(tmp_path / "steady.yaml"), *words, "--dry-run"]) == 0
+    assert not (results / "benchmark").exists()  # looked at, and not kept
     assert command.main(["add", str(tmp_path / "steady.yaml"), *words]) == 0
     with (results / "benchmark" / "standings.csv").open() as file:
         lines = {line["entry"]: line for line in csv.DictReader(file)}
@@ -464,3 +494,4 @@ def test_a_method_of_ones_own_is_added_and_computed(
     assert entry.printed[0]["file"] == results / "benchmark" / "entries" / "steady.csv"
     assert lines["steady"]["beats_both"] in ("true", "false")
     assert "mechanism._target_=steady_noise.SteadyNoise" in lines["steady"]["command"]
+    assert lines["steady"]["command"].startswith("PYTHONPATH=results/benchmark/entries python")

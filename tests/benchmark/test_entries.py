@@ -31,13 +31,22 @@ def test_every_entry_of_ours_can_be_read_and_controls_come_first(tmp_path: Path)
         ({"settings": 3}, "entry mine: settings=3: must map settings to values"),
         ({"search": {"dropout": 0.5}}, "search.dropout=0.5: must be a list of values"),
         ({"module": "mine.py"}, "module=mine.py: must be a Python file beside mine.yaml"),
-        ({"colour": "red"}, "must have title and family, and may have source, note"),
+        ({"colour": "red"}, "entry mine: colour=red: known: title, family, source, note"),
+        ({"settings": {"x_eps": 3}}, "entry mine: settings.x_eps=3: the protocol decides it"),
+        ({"search": {"seed": [1]}}, "entry mine: search.seed=[1]: the protocol decides it"),
+        ({"private_labels": {"split": "fixed"}}, "private_labels.split=fixed: the protocol"),
     ],
 )
 def test_a_wrong_entry_is_refused(tmp_path: Path, content: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as error:
         read_entry(entry_file(tmp_path, **content))
     assert message in str(error.value)
+
+
+def test_an_entry_without_a_title_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("family: learner\n")
+    with pytest.raises(InputError, match="entry mine: title=missing: every entry has one"):
+        read_entry(tmp_path / "mine.yaml")
 
 
 def test_a_file_that_is_no_entry_is_refused(tmp_path: Path) -> None:

@@ -414,6 +414,15 @@ def test_neighbours_answers_are_summed_and_those_of_the_next_averaged() -> None:
     assert torch.allclose(two, one @ (dense / degrees.clamp(min=1)[:, None]).t(), atol=1e-4)
 
 
+def test_too_few_answers_are_refused() -> None:
+    """Users over the wire may stay silent: one vector teaches nothing."""
+    run = asking(0, 8.0)
+    known = TwoRoundLearner().known(run.collected, server_of(run.collected).graph)
+    protocol = TwoRound(share=0.001)  # one node
+    with pytest.raises(InputError, match="round one=1 answers: too few to learn from: at least 6"):
+        teach(run, protocol, known)
+
+
 def test_round_one_asks_a_random_part_that_grows_with_the_noise_of_labels() -> None:
     asked, counts = [], []
     for repeat, y_eps in ((0, math.inf), (1, math.inf), (0, 1.0)):

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,20 +38,33 @@ def _main(words: list[str]) -> int:
         from lpgnn.rows import RowStore
 
         overrides = _checked(words[1:])
+        for key, _, value in (word.partition("=") for word in overrides):
+            if key not in ("results_dir", "data_dir"):
+                raise InputError(key, value, "page takes results_dir and data_dir only")
         folder = _results_dir(overrides)
         if not RowStore(folder).datasets():  # checked first: planning takes seconds
             raise InputError("results_dir", folder, "has no rows of the benchmark: run it first")
         _write(_complete(load_protocol(), overrides), folder)
         return 0
     if words[:1] == ["add"]:
-        from lpgnn.benchmark.entries import add_entry
+        from lpgnn.benchmark.entries import read_entry
 
         if len(words) < 2 or "=" in words[1]:
             raise InputError("add", " ".join(words[1:2]), "needs the YAML file of an entry")
-        entry = add_entry(Path(words[1]).expanduser(), _results_dir(words[2:]))
-        words = [*words[2:], "--entries", f"{entry.name},labels_only"]
+        path = Path(words[1]).expanduser()
+        entry = read_entry(path)
+        if '"' in str(path):
+            raise InputError("add", path, "must have no quotation mark in its path")
+        words = [
+            *words[2:],
+            f'+added="{path.absolute()}"',
+            "--entries",
+            f"{entry.name},labels_only",
+        ]
     elif words[:1] == ["run"]:
         words = words[1:]
+    elif words and "=" not in words[0] and not words[0].startswith("-"):
+        raise InputError("benchmark", words[0], "must be run, add, page or KEY=VALUE")
     return run_application(compute, words, is_sweep=True, flags=BENCHMARK_FLAGS)
 
 
@@ -65,12 +79,15 @@ def compute(config: Any) -> None:
 
 def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | None) -> None:
     """Hydra's sweep: the search, the reported runs with what it found, then the page."""
+    from lpgnn.benchmark.entries import add_entry
     from lpgnn.benchmark.plan import Plan
     from lpgnn.benchmark.protocol import NARROWED, load_protocol
     from lpgnn.sweeps.session import Launcher, run_points
 
+    own = ("+entries=", "+added=")
     named = [text.partition("=")[2] for text in arguments if text.startswith("+entries=")]
-    overrides = _checked([text for text in arguments if not text.startswith("+entries=")])
+    added = [text.partition("=")[2].strip('"') for text in arguments if text.startswith("+added=")]
+    overrides = _checked([text for text in arguments if not text.startswith(own)])
     chosen = {
         key: value.split(",")
         for key, _, value in (text.partition("=") for text in overrides)
@@ -78,8 +95,8 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     }
     protocol = load_protocol().narrowed(chosen)
     kept = tuple(text for text in overrides if text.partition("=")[0] not in chosen)
-    entries = _wanted(named, _results_dir(kept))
-    plan = Plan(protocol, entries, _results_dir(kept), kept)
+    folder = _results_dir(kept)
+    plan = Plan(protocol, _wanted(named, folder, added), folder, kept)
 
     def compute_points(points: Sequence[Any]) -> int:
         launcher = None
@@ -89,8 +106,13 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
         return run_points(points, launcher)
 
     tried = plan.trials()
-    trials = [point for own in tried.values() for _, point in own]
+    trials = [point for tries in tried.values() for _, point in tries]
     dry_run = trials[0].settings.dry_run
+    if added and not dry_run:  # it can be composed: it is kept from now on
+        add_entry(Path(added[-1]), folder)
+        plan = replace(plan, entries=_wanted(named, folder))
+        tried = plan.trials()
+        trials = [point for tries in tried.values() for _, point in tries]
     print(f"search: {len(trials)} trials", flush=True)
     code = compute_points(trials)
     values = plan.chosen()
@@ -98,7 +120,7 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     if dry_run and len(values) < len(tried):
         # What the search will choose costs about as much as what it tries first.
         beside = f", {len(tried) - len(values)} of {len(tried)} settings as their first trial"
-        values = {setting: own[0][0] for setting, own in tried.items()} | values
+        values = {setting: tries[0][0] for setting, tries in tried.items()} | values
     reported = [point for points in plan.reported(values).values() for point in points]
     if reported:
         print(f"reported: {len(reported)} configurations{beside}", flush=True)
@@ -149,11 +171,12 @@ def _results_dir(words: Sequence[str]) -> Path:
     return Path(given[-1] if given else "results").expanduser()
 
 
-def _wanted(named: Sequence[str], results_dir: Path) -> dict[str, Any]:
-    """The entries of --entries NAME,...; all without it."""
-    from lpgnn.benchmark.entries import known_entries
+def _wanted(named: Sequence[str], results_dir: Path, added: Sequence[str] = ()) -> dict[str, Any]:
+    """The entries of --entries NAME,..., all without it; added: files that are not kept yet."""
+    from lpgnn.benchmark.entries import known_entries, read_entry
 
-    known = known_entries(results_dir)
+    new = [read_entry(Path(path)) for path in added]
+    known = known_entries(results_dir) | {entry.name: entry for entry in new}
     wanted = [name for text in named for name in text.split(",")]
     for name in wanted:
         if name not in known:

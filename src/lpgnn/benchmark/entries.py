@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lpgnn.benchmark.protocol import FREE, NARROWED
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
 from lpgnn.report.tables import Printed, read_printed
@@ -16,6 +17,8 @@ from lpgnn.shown import TableSpec
 
 FAMILIES = ("control", "whole method", "feature mechanism", "label mechanism", "filter", "learner")
 BUDGETS = ("x_eps", "y_eps")
+# What the protocol or the command line decides; a control may say that it spends no x_eps.
+_DECIDED = (*NARROWED, *FREE, "repeats", "seed", "split", "label", "feature", "control")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -58,6 +61,11 @@ class Entry:
         for name in ("settings", "private_labels", "exact_labels", "search"):
             if not isinstance(getattr(self, name), Mapping):
                 raise self._bad(name, getattr(self, name), "must map settings to values")
+        for name in ("settings", "private_labels", "exact_labels", "search"):
+            for setting, value in getattr(self, name).items():
+                spends_none = self.is_control and setting == "x_eps"
+                if str(setting).removeprefix("+") in _DECIDED and not spends_none:
+                    raise self._bad(f"{name}.{setting}", value, "the protocol decides it")
         for source in self.printed:
             if not isinstance(source, Mapping) or not {"file", *BUDGETS} <= source.keys():
                 raise self._bad("printed", source, "must have file, x_eps and y_eps")
@@ -109,10 +117,17 @@ def read_entry(path: Path) -> Entry:
         reason = " ".join(str(error).split())
         raise InputError("entry", path, f"must be a YAML file ({reason})") from None
     known = [f.name for f in fields(Entry) if f.name != "name"]
-    if not isinstance(content, dict) or not {"title", "family"} <= content.keys() <= set(known):
+    if not isinstance(content, dict):
         allowed = f"must have title and family, and may have {', '.join(known[2:])}"
-        shown = ", ".join(map(str, content)) if isinstance(content, dict) else content
-        raise InputError(f"entry {path.stem}", shown, allowed)
+        raise InputError(f"entry {path.stem}", content, allowed)
+    for key in ("title", "family"):
+        if key not in content:
+            raise InputError(f"entry {path.stem}: {key}", "missing", "every entry has one")
+    for key in content:
+        if key not in known:
+            raise InputError(
+                f"entry {path.stem}: {key}", content[key], f"known: {', '.join(known)}"
+            )
     entry = _beside(path.parent, Entry(path.stem, **content))
     if entry.module:
         if not (path.parent / entry.module).is_file() or not entry.module.endswith(".py"):

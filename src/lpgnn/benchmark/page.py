@@ -78,7 +78,8 @@ def _tables(dataset: str, here: Sequence[Standing], plan: Plan) -> str:
         f"{protocol.selection} rule. Entries stand in the order of their mean rank. Behind a "
         "number: the paired difference to blank reports through the same method / to labels only; "
         "– where a control is missing. Bold: above both controls after Holm's correction over the "
-        "entries of a setting. Controls are the same at every ε_x, as they spend none. "
+        "entries of a setting. Labels only and features without noise spend no ε_x, and are the "
+        "same at every one. "
         f"{BLANK} Printed: what the method's own paper says, under its own protocol.\n"
     )
     return "\n".join(parts)

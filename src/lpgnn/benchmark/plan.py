@@ -9,6 +9,7 @@ from typing import Any
 from lpgnn.benchmark.entries import Entry
 from lpgnn.benchmark.protocol import Protocol
 from lpgnn.composition import Point, expand_grid
+from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TUNING_SEED
 from lpgnn.rows import RowStore
 from lpgnn.rows.metrics import OTHER_METRICS
@@ -115,10 +116,23 @@ class Plan:
             "+metrics.roc_auc": OTHER_METRICS["roc_auc"],
         }
 
+    def _check_search(self, entry: Entry, point: Point, exact: bool) -> None:
+        """A component that the entry names itself must have the options that it searches."""
+        own = {**entry.settings, **(entry.exact_labels if exact else entry.private_labels)}
+        named = {key.removeprefix("+").partition(".")[0] for key in own}
+        for setting, values in entry.search.items():
+            kind = setting.removeprefix("+").partition(".")[0]
+            if kind in named and not _exists(setting, point):
+                component: Any = point.settings.component(kind)
+                known = ", ".join(component.options()) or "none"
+                allowed = f"unknown option of {type(component).__name__}; known: {known}"
+                raise InputError(f"entry {entry.name}: search.{setting}", values, allowed)
+
     def _tried(self, entry: Entry, point: Point, base: Member) -> list[Values]:
         """Draws from the space, as many as the protocol allows; equal spaces have equal ones."""
         from sklearn.model_selection import ParameterGrid, ParameterSampler
 
+        self._check_search(entry, point, math.isinf(base["y_eps"]))
         learner: Any = point.settings.component("learner")
         if entry.trials == 0 or not (learner.uses_network or entry.search):
             return [{}]

@@ -60,8 +60,9 @@ def _counted(found: Sequence[Standing]) -> str:
     }
     each = dict.fromkeys(one.entry.title for one in found if one.entry.counts == "feature")
     text = (
-        "ε_x is a node's total in every line of the benchmark. So it is in LPGNN's paper, which "
-        f"prints the numbers of: {', '.join(total)}.\n"
+        "ε_x is a node's total in every line of the benchmark. So it is in LPGNN's paper"
+        + (f", which prints the numbers of: {', '.join(total)}" if total else "")
+        + ".\n"
     )
     if each:
         grid = Grid.of_text(

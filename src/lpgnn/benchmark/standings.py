@@ -89,7 +89,9 @@ class Standing:
             for key, value in self.cell.point.keys.items()
             if key not in ("results_dir", "data_dir", "workers", "dry_run", "force")
         ]
-        return "python -m lpgnn.run " + " ".join(words)
+        # The class of a submission lies beside its entry.
+        place = "PYTHONPATH=results/benchmark/entries " if self.entry.module else ""
+        return f"{place}python -m lpgnn.run {' '.join(words)}"
 
 
 @dataclass(frozen=True)

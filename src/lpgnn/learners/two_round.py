@@ -158,6 +158,10 @@ def teach(run: Run, protocol: TwoRound, known: Known) -> tuple[Run, "Lesson"]:
     noise = float(labels.estimate[:, labelled].square().sum(0).mean())
     count = protocol.num_first(labelled.numel(), question, respondents.epsilon, noise)
     run = run.ask(labelled[order[:count]].sort().values, question)
+    answered = run.collected.rounds[0].nodes.numel()
+    if answered < 2 * _FOLDS:
+        allowed = f"too few to learn from: at least {2 * _FOLDS} of {count} have to answer"
+        raise InputError("round one", f"{answered} answers", allowed)
     return run, learn_directions(run, known.targets(run), known.neighbours)
 
 

@@ -50,9 +50,10 @@ class TwoRound(Protocol):
     cells: int | None = None
 
     def __post_init__(self) -> None:
-        if self.share is not None and not 0 < self.share < 1:
+        if self.share is not None and not (_is_number(self.share) and 0 < self.share < 1):
             raise InputError("share", self.share, "must be a number in (0, 1), or null")
-        if self.cells is not None and not 2 <= self.cells <= 64:
+        whole = isinstance(self.cells, int) and not isinstance(self.cells, bool)
+        if self.cells is not None and not (whole and 2 <= self.cells <= 64):
             raise InputError("cells", self.cells, "must be a whole number in 2..64, or null")
 
     def num_first(
@@ -75,3 +76,7 @@ class TwoRound(Protocol):
 
     def num_cells(self, epsilon: float) -> int:
         return self.cells or most_cells(epsilon)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
