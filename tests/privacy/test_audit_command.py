@@ -300,3 +300,9 @@ def test_the_published_audit_covers_all_mechanisms_and_refutes_none() -> None:
         assert float(row["empirical_eps"]) <= float(row["claimed_eps"])
         if row["exact_eps"]:
             assert float(row["exact_eps"]) <= float(row["claimed_eps"]) * (1 + 1e-8)
+
+
+def test_a_protocol_is_not_taken_for_its_mechanism(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["protocol=two_round"]) == 2
+    error = capsys.readouterr().err
+    assert "protocol=two_round: an audit takes mechanism= or label_mechanism=" in error
