@@ -482,6 +482,9 @@ def test_a_method_of_ones_own_is_added_and_computed(
     words = [f"results_dir={results}", "workers=0"]
     assert command.main(["add", str(tmp_path / "steady.yaml"), *words, "--dry-run"]) == 0
     assert not (results / "benchmark").exists()  # looked at, and not kept
+    ours = (tmp_path / "steady.yaml").rename(tmp_path / "mb.yaml")
+    assert command.main(["add", str(ours), *words, "--dry-run"]) == 2  # a name of ours
+    ours.rename(tmp_path / "steady.yaml")
     assert command.main(["add", str(tmp_path / "steady.yaml"), *words]) == 0
     with (results / "benchmark" / "standings.csv").open() as file:
         lines = {line["entry"]: line for line in csv.DictReader(file)}

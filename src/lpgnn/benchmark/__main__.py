@@ -47,12 +47,12 @@ def _main(words: list[str]) -> int:
         _write(_complete(load_protocol(), overrides), folder)
         return 0
     if words[:1] == ["add"]:
-        from lpgnn.benchmark.entries import read_entry
+        from lpgnn.benchmark.entries import read_submission
 
         if len(words) < 2 or "=" in words[1]:
             raise InputError("add", " ".join(words[1:2]), "needs the YAML file of an entry")
         path = Path(words[1]).expanduser()
-        entry = read_entry(path)
+        entry = read_submission(path)
         if '"' in str(path):
             raise InputError("add", path, "must have no quotation mark in its path")
         words = [
@@ -106,13 +106,12 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
         return run_points(points, launcher)
 
     tried = plan.trials()
-    trials = [point for tries in tried.values() for _, point in tries]
-    dry_run = trials[0].settings.dry_run
+    dry_run = next(iter(tried.values()))[0][1].settings.dry_run
     if added and not dry_run:  # it can be composed: it is kept from now on
         add_entry(Path(added[-1]), folder)
         plan = replace(plan, entries=_wanted(named, folder))
         tried = plan.trials()
-        trials = [point for tries in tried.values() for _, point in tries]
+    trials = [point for tries in tried.values() for _, point in tries]
     print(f"search: {len(trials)} trials", flush=True)
     code = compute_points(trials)
     values = plan.chosen()

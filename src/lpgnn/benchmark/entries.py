@@ -145,11 +145,17 @@ def known_entries(results_dir: Path) -> dict[str, Entry]:
     return {entry.name: entry for entry in found}
 
 
-def add_entry(path: Path, results_dir: Path) -> Entry:
-    """Check an entry and keep a copy of it, with its module, in the results folder."""
-    entry, folder = read_entry(path), added_folder(results_dir)
+def read_submission(path: Path) -> Entry:
+    """Read an entry of a user's own, under a name of its own."""
+    entry = read_entry(path)
     if (conf_dir() / "benchmark" / "entries" / path.name).is_file():
         raise InputError("entry", entry.name, "is the name of an entry of lpgnn: rename the file")
+    return entry
+
+
+def add_entry(path: Path, results_dir: Path) -> Entry:
+    """Check an entry and keep a copy of it, with its module, in the results folder."""
+    entry, folder = read_submission(path), added_folder(results_dir)
     folder.mkdir(parents=True, exist_ok=True)
     given = [source["file"] for source in entry.printed if isinstance(source["file"], Path)]
     for source in (path, *([path.parent / entry.module] if entry.module else []), *given):
