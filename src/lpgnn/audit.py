@@ -89,11 +89,8 @@ def _audit(arguments: argparse.Namespace) -> int:
     torch.set_num_threads(1)  # many small calls: threads would only wait for each other
     own, target, rest = _own_settings(arguments.overrides)
     for key, _, value in (override.partition("=") for override in rest):
-        if key in (
-            "protocol",
-            "learner",
-        ):  # another mechanism than the user thinks would be audited
-            allowed = "an audit takes mechanism= or label_mechanism=, and no " + key
+        if key in ("protocol", "learner"):  # or the default mechanism would be audited unasked
+            allowed = f"an audit takes mechanism= or label_mechanism=, and no {key}"
             raise InputError(key, value, allowed)
     settings = one_run(arguments, rest)
     if arguments.all:

@@ -170,8 +170,8 @@ def ask_others(run: Run, protocol: TwoRound, known: Known, lesson: "Lesson") -> 
     respondents = run.respondents
     assert respondents is not None
     asked = respondents.may_answer.nonzero().flatten()
-    own, about = known.scores.softmax(0), known.targets(run)["neighbours"]
-    likely = about if lesson.about == "neighbours" else own
+    about_neighbours = lesson.about == "neighbours"
+    likely = known.targets(run)["neighbours"] if about_neighbours else known.scores.softmax(0)
     cells = protocol.num_cells(respondents.epsilon)
     return run.ask(asked, lesson.question(likely.double()[:, asked], cells))
 
