@@ -35,7 +35,6 @@ from lpgnn.data.sparse import CsrMatrix
 from lpgnn.engine import collect_repeat, respondents_of, run_of, split_of
 from lpgnn.kernels import Backend
 from lpgnn.learners import ForwardCorrection, Run, Server, TwoRoundLearner
-from lpgnn.learners.label_propagation import _held_out, of_own_fold
 from lpgnn.learners.residual import smoothed, with_reports
 from lpgnn.learners.two_round import (
     Lesson,
@@ -166,12 +165,6 @@ def variants(users: Users) -> Iterator[tuple[str, float]]:
     for steps in (1, 4):
         name = f"smoothed at the end, {steps} step{'s' if steps > 1 else ''}"
         yield name, users.measure(_log(smoothed(posterior, operator, steps)))
-    known = labels.classes >= 0
-    candidates, fold = _held_out(labels.estimate, known, operator, "lazy")
-    powers = [of_own_fold(z, fold) for z in candidates.values()]
-    powers = [z / z[:, known].std().clamp(min=_FLOOR) for z in powers]
-    powers = [z - z.mean(0) for z in powers]
-    yield "powers of the walk weighed anew", users.measure(played.combined([*parts, *powers]))
     yield "degrees weighed, too", users.measure(played.combined([*parts, *degree_parts(played)]))
     yield "a network on top", users.measure(with_network(users, played.run, present))
 

@@ -835,10 +835,10 @@ def test_a_network_on_propagated_labels_runs(graph: Graph, monkeypatch: pytest.M
     (prior,) = watched.priors
     assert prior is not None
     assert prior.shape == (3, 4, 300)
-    operator = PreparedGraph(graph.topology, Backend.choose("cpu")).kprop("gcn")
+    prepared = PreparedGraph(graph.topology, Backend.choose("cpu"))
     for repeat in range(3):  # each repeat builds on the propagated labels of its own
         own = collect_repeat(residual, graph, split_of(residual, graph, repeat), repeat)
-        scores = label_scores(own, operator, "lazy", "stack", "train+val").scores
+        scores = label_scores(own, prepared, "gcn", "lazy", "stack", "train+val").scores
         assert torch.equal(prior[repeat], scores)
     for row, other in zip(rows, forward, strict=True):
         assert row["status"] == "ok"

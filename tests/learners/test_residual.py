@@ -130,10 +130,9 @@ class OnScores(ForwardCorrection):
     """Forward correction on top of the propagated labels: the residual learner, spelled out."""
 
     def prior(self, runs: Sequence[Run], server: Server) -> Tensor:
-        operator = server.graph.kprop("gcn")
-        return torch.stack(
-            [label_scores(r.collected, operator, "lazy", "stack", "train+val").scores for r in runs]
-        )
+        options = ("gcn", "lazy", "stack", "train+val")
+        scores = [label_scores(r.collected, server.graph, *options).scores for r in runs]
+        return torch.stack(scores)
 
 
 NODE = KProp(steps=2, conditioning="node")

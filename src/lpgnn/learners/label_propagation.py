@@ -9,7 +9,7 @@ dealt into folds, and a fold's scores come from the others' labels.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -20,17 +20,23 @@ from lpgnn.learners.batch import FLOOR, masked_mean, predict
 from lpgnn.learners.learner import Learner, Outcome, Run, Selected, Server
 from lpgnn.learners.selection import RULES
 from lpgnn.privacy import Collected
-from lpgnn.propagation import Aggregator, Operator
+from lpgnn.propagation import Aggregator, PreparedGraph, lazy_lengths, spread_codes
 
-Walk = Literal["plain", "lazy"]
+Walk = Literal["plain", "lazy", "coded"]
 Combine = Literal["one", "stack"]
 Labels = Literal["train", "train+val"]
 
 _FOLDS = 5
+_LAZY_STEPS = (1, 2, 4, 8, 16, 32, 64)
 _STEPS: dict[Walk, tuple[int, ...]] = {
     "plain": (1, 2, 4, 8, 16, 32),
-    "lazy": (1, 2, 4, 8, 16, 32, 64),
+    "lazy": _LAZY_STEPS,
+    "coded": _LAZY_STEPS,
 }
+_CODE_STEPS = (16, 32)
+_CODE_RIDGE = 2.0  # times the mean square of an estimate, which grows as the budget falls
+# Towards the best candidate; there are twice as many of them in a coded walk.
+_RIDGE: dict[Walk, float] = {"plain": 1.0, "lazy": 1.0, "coded": 4.0}
 _SHARPNESS = tuple(2 ** (i / 2) for i in range(-6, 13))
 
 
@@ -38,10 +44,12 @@ _SHARPNESS = tuple(2 ** (i / 2) for i in range(-6, 13))
 class LabelPropagation(Learner):
     """Predict from the propagated labels alone; no features, no network, no training.
 
-    ``walk``: plain takes powers and sums of powers of P, lazy powers of (I + P) / 2.  ``combine``:
-    one takes the best of them by held-out loss, stack a weighted sum of all.  ``labels``: whose
-    labels are propagated.  With clean labels a network learns from those of the training nodes;
-    Drop's targets use the validation nodes' as well ("train+val"), half as many again.
+    ``walk``: plain takes powers and sums of powers of P, lazy powers of (I + P) / 2.  coded takes
+    the latter twice, as they are and divided by their noise at each node, and ridge regressions of
+    the labels on codes that tell nodes by their neighbourhoods.  ``combine``: one takes the best of
+    them by held-out loss, stack a weighted sum of all.  ``labels``: whose labels are propagated.
+    With clean labels a network learns from those of the training nodes; Drop's targets use the
+    validation nodes' as well ("train+val"), half as many again.
     """
 
     name: ClassVar[str] = "label_propagation"
@@ -56,10 +64,11 @@ class LabelPropagation(Learner):
         check_options(self.walk, self.combine, self.aggregator, self.labels)
 
     def fit(self, runs: Sequence[Run], server: Server) -> list[Outcome]:
-        operator = server.graph.kprop(self.aggregator)
         outcomes = []
         for run in runs:
-            scores = label_scores(run.collected, operator, self.walk, self.combine, self.labels)
+            scores = label_scores(
+                run.collected, server.graph, self.aggregator, self.walk, self.combine, self.labels
+            )
             outcomes.append(outcome_of(scores, run.collected))
         if server.on_epoch is not None:
             server.on_epoch()
@@ -69,10 +78,10 @@ class LabelPropagation(Learner):
 def check_options(walk: str, combine: str, aggregator: str, labels: str) -> None:
     """The options that this learner shares with the residual one."""
     for name, value, allowed in (
-        ("walk", walk, ("plain", "lazy")),
-        ("combine", combine, ("one", "stack")),
-        ("aggregator", aggregator, ("gcn", "mean")),
-        ("labels", labels, ("train", "train+val")),
+        ("walk", walk, get_args(Walk)),
+        ("combine", combine, get_args(Combine)),
+        ("aggregator", aggregator, get_args(Aggregator)),
+        ("labels", labels, get_args(Labels)),
     ):
         if value not in allowed:
             raise InputError(name, value, f"must be one of {', '.join(allowed)}")
@@ -115,7 +124,8 @@ def outcome_of(scores: LabelScores, collected: Collected) -> Outcome:
 
 def label_scores(
     collected: Collected,
-    operator: Operator,
+    graph: PreparedGraph,
+    aggregator: Aggregator = "gcn",
     walk: Walk = "plain",
     combine: Combine = "one",
     labels: Labels = "train",
@@ -129,10 +139,11 @@ def label_scores(
     and fits a weight for each, by the same loss with a small ridge, provided that weights fitted on
     the training nodes lower the loss on the validation nodes by more than its standard error.
     """
-    device = operator.matrix.device
+    device = graph.backend.device
     labelled = (collected.labels.classes >= 0).to(device)
     sending = labelled if labels == "train+val" else collected.train_mask.to(device)
-    candidates, fold = _held_out(collected.labels.estimate.to(device), sending, operator, walk)
+    estimate = collected.labels.estimate.to(device)
+    candidates, fold = _held_out(estimate, sending, graph, aggregator, walk)
     names = list(candidates)
     known = torch.stack([of_own_fold(z, fold)[:, labelled] for z in candidates.values()])
     sizes = known.flatten(1).std(1).clamp(min=1e-12)  # [J]
@@ -148,13 +159,14 @@ def label_scores(
     choice = f"{names[best]} x {sharpness:.3g}"
     if combine == "stack":
         learning = collected.train_mask.to(device)[labelled]  # [L]; the others judge
-        tried = fit_weights(weights, known[:, :, learning], reports[:, learning])
+        ridge = _RIDGE[walk]
+        tried = fit_weights(weights, known[:, :, learning], reports[:, learning], ridge)
         judging = partial(report_losses, reports=reports[:, ~learning])
         gain = judging(_mixed(weights, known[:, :, ~learning])) - judging(
             _mixed(tried, known[:, :, ~learning])
         )
         if float(gain.mean()) > float(gain.std()) / gain.numel() ** 0.5:
-            weights = fit_weights(weights, known, reports)
+            weights = fit_weights(weights, known, reports, ridge)
             choice = "stack " + " ".join(f"{w:.2f}" for w in weights.tolist())
     total = torch.zeros_like(next(iter(candidates.values())))
     for weight, size, z in zip(weights, sizes, candidates.values(), strict=True):
@@ -190,12 +202,13 @@ def of_own_fold(z: Tensor, fold: Tensor) -> Tensor:
 
 
 def _held_out(
-    estimate: Tensor, sending: Tensor, operator: Operator, walk: Walk
+    estimate: Tensor, sending: Tensor, graph: PreparedGraph, aggregator: Aggregator, walk: Walk
 ) -> tuple[dict[str, Tensor], Tensor]:
     """The estimates of some nodes, propagated, without those of each fold and with all.
 
     [c, N], [N] -> name -> [F + 1, c, N], and the fold of each node [N]
     """
+    operator = graph.kprop(aggregator)
     # The sending nodes are a random sample, so dealing them out in turn is random, too.
     fold = torch.where(sending, sending.cumsum(0) % _FOLDS, _FOLDS)  # the others hide nothing
     z = torch.stack(
@@ -211,7 +224,42 @@ def _held_out(
             if walk == "plain" and step > 1:
                 candidates[f"sum to {step}"] = total.clone()
             candidates[f"power {step}"] = z
-    return candidates, fold
+    if walk != "coded":
+        return candidates, fold
+    lengths = graph.once(("lazy lengths", aggregator), lambda: lazy_lengths(operator, _LAZY_STEPS))
+    smallest = torch.finfo(z.dtype).tiny
+    by_noise = {
+        f"power {step} by noise": candidates[f"power {step}"] / length.clamp(min=smallest)
+        for step, length in lengths.items()
+    }
+    coded = {}
+    for step in _CODE_STEPS:
+        codes = graph.once(("codes", aggregator, step), partial(spread_codes, operator, step))
+        coded[f"codes {step}"] = _regressed(codes, estimate, fold)
+    return by_noise | candidates | coded, fold
+
+
+def _regressed(codes: Tensor, estimate: Tensor, fold: Tensor) -> Tensor:
+    """Ridge regression of estimates on codes, without those of each fold and with all.
+
+    [N, w], [c, N], [N] -> [F + 1, c, N]
+    """
+    second, mixed, squares, counts = [], [], [], []
+    for own in (fold == hidden for hidden in range(_FOLDS)):
+        x, y = codes[own], estimate[:, own]
+        second.append((x.t() @ x).double())
+        mixed.append((x.t() @ y.t()).double())
+        squares.append(y.double().square().sum())
+        counts.append(y.shape[1])
+    unit = torch.eye(codes.shape[1], dtype=torch.float64, device=codes.device)
+    found = []
+    for hidden in range(_FOLDS + 1):
+        seen = [f for f in range(_FOLDS) if f != hidden]
+        noise = sum(squares[f] for f in seen) / max(1, sum(counts[f] for f in seen))
+        matrix = sum((second[f] for f in seen), _CODE_RIDGE * noise * unit)
+        weights = torch.linalg.solve(matrix, sum(mixed[f] for f in seen))  # [w, c]
+        found.append((codes @ weights.to(codes.dtype)).t())
+    return torch.stack(found)
 
 
 def _mixed(weights: Tensor, candidates: Tensor) -> Tensor:  # [J], [J, c, L] -> [c, L]

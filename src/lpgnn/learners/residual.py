@@ -47,10 +47,8 @@ class Residual(ForwardCorrection):
             raise InputError("smooth", self.smooth, "must be a whole number >= 0")
 
     def prior(self, runs: Sequence[Run], server: Server) -> Tensor:
-        operator = server.graph.kprop(self.aggregator)
-        scores = (
-            label_scores(r.collected, operator, self.walk, self.combine, self.labels) for r in runs
-        )
+        options = (self.aggregator, self.walk, self.combine, self.labels)
+        scores = (label_scores(r.collected, server.graph, *options) for r in runs)
         return torch.stack([own.scores for own in scores])
 
     @property

@@ -64,7 +64,7 @@ class TwoRoundLearner(Learner):
     asks: ClassVar[bool] = True
     suggests: ClassVar[dict[str, Any]] = {"protocol": "two_round"}
 
-    walk: Walk = "lazy"
+    walk: Walk = "coded"
     combine: Combine = "stack"
     aggregator: Aggregator = "gcn"
     labels: Labels = "train+val"
@@ -104,10 +104,12 @@ class TwoRoundLearner(Learner):
 
     def known(self, collected: Collected, graph: PreparedGraph) -> "Known":
         """What the server knows before it asks."""
-        operator = graph.kprop(self.aggregator)
-        propagated = label_scores(collected, operator, self.walk, self.combine, self.labels)
+        propagated = label_scores(
+            collected, graph, self.aggregator, self.walk, self.combine, self.labels
+        )
         degrees = collected.topology.without_self_loops().indptr.diff()
-        return Known(propagated, operator, Neighbours(graph.kprop("mean"), degrees))
+        neighbours = Neighbours(graph.kprop("mean"), degrees)
+        return Known(propagated, graph.kprop(self.aggregator), neighbours)
 
 
 @dataclass(frozen=True)

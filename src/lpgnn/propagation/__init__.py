@@ -1,6 +1,8 @@
 """Filters between the reports and the first layer, and the sparse operators of a graph."""
 
 from lpgnn.propagation.attention_pattern import AttentionPattern as AttentionPattern
+from lpgnn.propagation.codes import lazy_lengths as lazy_lengths
+from lpgnn.propagation.codes import spread_codes as spread_codes
 from lpgnn.propagation.features import PropagatedFeatures as PropagatedFeatures
 from lpgnn.propagation.filters import Conditioning as Conditioning
 from lpgnn.propagation.filters import Filter as Filter
