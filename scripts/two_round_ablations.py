@@ -35,6 +35,7 @@ from lpgnn.data.sparse import CsrMatrix
 from lpgnn.engine import collect_repeat, respondents_of, run_of, split_of
 from lpgnn.kernels import Backend
 from lpgnn.learners import ForwardCorrection, Run, Server, TwoRoundLearner
+from lpgnn.learners.label_propagation import Walk
 from lpgnn.learners.residual import smoothed, with_reports
 from lpgnn.learners.two_round import (
     Lesson,
@@ -116,11 +117,17 @@ class Played:
         return self.combined(self.parts)
 
 
-def play(users: Users, *, shuffled: bool = False, swapped: bool = False) -> Played:
-    """Play both rounds; shuffled: the directions' coordinates; swapped: answers of other nodes."""
+def play(
+    users: Users, *, shuffled: bool = False, swapped: bool = False, walk: Walk | None = None
+) -> Played:
+    """Play both rounds.
+
+    shuffled: the directions' coordinates; swapped: answers of other nodes; walk: another one
+    """
     learner, protocol = users.configuration.learner, users.configuration.protocol
     assert isinstance(learner, TwoRoundLearner)
     assert isinstance(protocol, TwoRound)
+    learner = replace(learner, walk=walk or learner.walk)
     known = learner.known(users.run.collected, users.prepared)
     run, lesson = teach(users.run, protocol, known)
     generator = torch.Generator().manual_seed(SEED)
@@ -223,8 +230,9 @@ def ablations(make: Callable[[], Users]) -> dict[str, float]:
 
     make: the users anew, as whoever has answered once is never asked again
     """
-    users = make()
+    users, other = make(), make()
     found = dict(variants(users))
+    found["labels by the lazy walk"] = other.measure(play(other, walk="lazy").present)
     if users.feature_name != "blank":
         shuffled, swapped = make(), make()
         found["shuffled directions"] = shuffled.measure(play(shuffled, shuffled=True).present)
