@@ -108,6 +108,17 @@ def test_larger_graphs_and_attention_cost_more() -> None:
     assert seconds(model, backbone="gat") > seconds(model)
 
 
+@pytest.mark.parametrize(
+    ("dataset", "measured"), [("cora", 0.44), ("pubmed", 1.0), ("facebook", 4.2)]
+)
+def test_asking_in_rounds_costs_about_what_it_did(dataset: str, measured: float) -> None:
+    model = CostModel()
+    asking = resolved(dataset=dataset, learner="two_round")
+    found = model.epoch_seconds(asking) * asking.max_epochs
+    assert measured / 3 < found < measured * 3
+    assert found > seconds(model, dataset=dataset, learner="label_propagation")
+
+
 def test_a_network_of_ones_own_costs_as_much_as_a_dense_one() -> None:
     model = CostModel()
     assert seconds(model, backbone="pyg") > seconds(model, backbone="sage")

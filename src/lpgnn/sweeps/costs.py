@@ -23,6 +23,9 @@ FITTED = {
 # Products with the adjacency that a learner without a network makes, for every class: six folds,
 # up to 64 steps.
 _LABEL_PRODUCTS = 6 * 64
+# What asking in rounds costs beside that, by the rows of two rounds on seven graphs: evidence that
+# is read for every fold, and some hundred products of class directions with the N x d answers.
+_ASKING_BASE, _ASKING_PRODUCTS = 500, 300
 
 
 class CostModel:
@@ -81,7 +84,14 @@ def work(configuration: Configuration) -> dict[str, float]:
     c, size = configuration, configuration.graph
     if c.filter is None or c.backbone is None:
         products = size.num_entries * size.num_classes * _LABEL_PRODUCTS
-        return {"base": 1.0, "sparse": float(products)}
+        if not c.asks:
+            return {"base": 1.0, "sparse": float(products)}
+        scores = size.num_nodes * size.num_features * size.num_classes
+        return {
+            "base": float(_ASKING_BASE),
+            "sparse": float(products),
+            "dense": float(scores * _ASKING_PRODUCTS),
+        }
     heads = max(1, c.backbone.attention_heads)
     dense_part = 1.0 if c.forms_matrix else 1 / 3 if c.report_form == "signs" else 0.0
     first = 2 * c.hidden_dim * heads  # of the first layer's own aggregation, there and back
