@@ -37,6 +37,7 @@ GRID_SIZES = {
     # Its block models differ by options that Cora does not have.
     "phase_diagram": (66, 30),
     "lastfm_blank": (25, 25),
+    "label_models": (36, 36),
 }
 
 EXPERIMENTS = {

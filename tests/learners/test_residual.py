@@ -130,9 +130,11 @@ class OnScores(ForwardCorrection):
     """Forward correction on top of the propagated labels: the residual learner, spelled out."""
 
     def prior(self, runs: Sequence[Run], server: Server) -> Tensor:
-        options = ("gcn", "lazy", "stack", "train+val")
-        scores = [label_scores(r.collected, server.graph, *options).scores for r in runs]
-        return torch.stack(scores)
+        scores = (
+            label_scores(r.collected, server.graph, "gcn", "lazy", "stack", "train+val")
+            for r in runs
+        )
+        return torch.stack([own.scores for own in scores])
 
 
 NODE = KProp(steps=2, conditioning="node")

@@ -25,6 +25,7 @@ SIZES = {
     "budget_split": 2 * 6 * 4 + 2 * (3 + 3 + 2) + 4 * 6 * 4 + 4 * 6,
     "planted": 2 * (4 * 4 + 4 * 4 + 4 + 4 + 4),
     "features_that_pay": 7 * 4 * (7 + 7 + 1) + (7 + 7 + 6) * 4 * 2,
+    "label_models": 7 * 2 * (4 + 4 + 1) * 2,
     "lastfm_blank": 4 * 4 + 3 * 3,
     "phase_diagram": 3 * 2 * (5 * 6 + 2 * 4 + 2 * 4 + 2 * 3),
 }
@@ -32,7 +33,8 @@ SIZES = {
 
 def test_all_experiments_are_known() -> None:
     assert sorted(SIZES) == experiment_names()
-    others = {"budget_split", "planted", "features_that_pay", "lastfm_blank", "phase_diagram"}
+    others = {"budget_split", "planted", "features_that_pay", "label_models"}
+    others |= {"lastfm_blank", "phase_diagram"}
     assert set(SIZES) == {*PAPER_EXPERIMENTS, *BEYOND_EXPERIMENTS, *others}
 
 

@@ -21,6 +21,7 @@ from lpgnn.learners.learner import Learner, Outcome, Run, Selected, Server
 from lpgnn.learners.selection import RULES
 from lpgnn.privacy import Collected
 from lpgnn.propagation import Aggregator, PreparedGraph, lazy_lengths, spread_codes
+from lpgnn.propagation.operators import AGGREGATORS
 
 Walk = Literal["plain", "lazy", "coded"]
 Combine = Literal["one", "stack"]
@@ -35,7 +36,7 @@ _STEPS: dict[Walk, tuple[int, ...]] = {
 }
 _CODE_STEPS = (16, 32)
 _CODE_RIDGE = 2.0  # times the mean square of an estimate, which grows as the budget falls
-# Towards the best candidate; there are twice as many of them in a coded walk.
+# Towards the best candidate; a coded walk has more than twice as many of them.
 _RIDGE: dict[Walk, float] = {"plain": 1.0, "lazy": 1.0, "coded": 4.0}
 _SHARPNESS = tuple(2 ** (i / 2) for i in range(-6, 13))
 
@@ -45,9 +46,10 @@ class LabelPropagation(Learner):
     """Predict from the propagated labels alone; no features, no network, no training.
 
     ``walk``: plain takes powers and sums of powers of P, lazy powers of (I + P) / 2.  coded takes
-    the latter twice, as they are and divided by their noise at each node, and ridge regressions of
-    the labels on codes that tell nodes by their neighbourhoods.  ``combine``: one takes the best of
-    them by held-out loss, stack a weighted sum of all.  ``labels``: whose labels are propagated.
+    the latter twice, as they are and divided by the lengths of the walk's rows, which noise grows
+    with, and ridge regressions of the labels on codes that tell nodes by their neighbourhoods.
+    ``combine``: one takes the best of them by held-out loss, stack a weighted sum of all; a label
+    decides on its own node's scores by these choices only.  ``labels``: whose are propagated.
     With clean labels a network learns from those of the training nodes; Drop's targets use the
     validation nodes' as well ("train+val"), half as many again.
     """
@@ -80,7 +82,7 @@ def check_options(walk: str, combine: str, aggregator: str, labels: str) -> None
     for name, value, allowed in (
         ("walk", walk, get_args(Walk)),
         ("combine", combine, get_args(Combine)),
-        ("aggregator", aggregator, get_args(Aggregator)),
+        ("aggregator", aggregator, AGGREGATORS),
         ("labels", labels, get_args(Labels)),
     ):
         if value not in allowed:
@@ -89,7 +91,10 @@ def check_options(walk: str, combine: str, aggregator: str, labels: str) -> None
 
 @dataclass(frozen=True)
 class LabelScores:
-    """Class scores of every node; those of a labelled node are made without its own label."""
+    """Class scores of every node; the labels that went into a node's are those of other folds.
+
+    How they were put together is one choice for all nodes, by all labels.
+    """
 
     scores: Tensor  # [c, N]: logits of p(y)
     choice: str  # how they were made
@@ -157,8 +162,8 @@ def label_scores(
     weights = torch.zeros(len(names), device=device)
     weights[best] = sharpness
     choice = f"{names[best]} x {sharpness:.3g}"
-    if combine == "stack":
-        learning = collected.train_mask.to(device)[labelled]  # [L]; the others judge
+    learning = collected.train_mask.to(device)[labelled]  # [L]; the others judge
+    if combine == "stack" and 0 < int(learning.sum()) < len(learning) - 1:
         ridge = _RIDGE[walk]
         tried = fit_weights(weights, known[:, :, learning], reports[:, learning], ridge)
         judging = partial(report_losses, reports=reports[:, ~learning])
@@ -186,14 +191,17 @@ def report_losses(logits: Tensor, reports: Tensor) -> Tensor:
 
 
 def _most_cautious(losses: Tensor) -> int:
-    """The candidate that propagates furthest among those as good as the best.  [J, L] -> j
+    """The last candidate, of those that go ever further, that is as good as the best.  [J, L] -> j
 
     As good: its mean loss exceeds the lowest by at most a standard error of their difference
     (Breiman et al.'s rule for cross-validation).  With little to go by, the lowest is luck.
     """
-    excess = losses - losses[losses.mean(1).argmin()]  # [J, L]
+    best = losses.mean(1).argmin()
+    if losses.shape[1] < 2:
+        return int(best)
+    excess = losses - losses[best]  # [J, L]
     error = excess.std(1) / losses.shape[1] ** 0.5
-    return int((excess.mean(1) <= error).nonzero().max())  # candidates go ever further
+    return int((excess.mean(1) <= error).nonzero().max())
 
 
 def of_own_fold(z: Tensor, fold: Tensor) -> Tensor:
@@ -219,7 +227,8 @@ def _held_out(
     for step in range(1, max(_STEPS[walk]) + 1):
         reached = operator.propagate_classes(z)
         z = reached if walk == "plain" else (z + reached) / 2
-        total += z
+        if walk == "plain":
+            total += z
         if step in _STEPS[walk]:
             if walk == "plain" and step > 1:
                 candidates[f"sum to {step}"] = total.clone()
@@ -227,16 +236,14 @@ def _held_out(
     if walk != "coded":
         return candidates, fold
     lengths = graph.once(("lazy lengths", aggregator), lambda: lazy_lengths(operator, _LAZY_STEPS))
+    codes = graph.once(("codes", aggregator), lambda: spread_codes(operator, _CODE_STEPS))
     smallest = torch.finfo(z.dtype).tiny
-    by_noise = {
-        f"power {step} by noise": candidates[f"power {step}"] / length.clamp(min=smallest)
+    by_length = {
+        f"power {step} by length": candidates[f"power {step}"] / length.clamp(min=smallest)
         for step, length in lengths.items()
     }
-    coded = {}
-    for step in _CODE_STEPS:
-        codes = graph.once(("codes", aggregator, step), partial(spread_codes, operator, step))
-        coded[f"codes {step}"] = _regressed(codes, estimate, fold)
-    return by_noise | candidates | coded, fold
+    coded = {f"codes {step}": _regressed(x, estimate, fold) for step, x in codes.items()}
+    return by_length | candidates | coded, fold
 
 
 def _regressed(codes: Tensor, estimate: Tensor, fold: Tensor) -> Tensor:
@@ -255,7 +262,8 @@ def _regressed(codes: Tensor, estimate: Tensor, fold: Tensor) -> Tensor:
     found = []
     for hidden in range(_FOLDS + 1):
         seen = [f for f in range(_FOLDS) if f != hidden]
-        noise = sum(squares[f] for f in seen) / max(1, sum(counts[f] for f in seen))
+        count = sum(counts[f] for f in seen)
+        noise = sum(squares[f] for f in seen) / count if count else 1.0
         matrix = sum((second[f] for f in seen), _CODE_RIDGE * noise * unit)
         weights = torch.linalg.solve(matrix, sum(mixed[f] for f in seen))  # [w, c]
         found.append((codes @ weights.to(codes.dtype)).t())

@@ -8,8 +8,8 @@ evidence beside the propagated labels.
 
 How much they are worth is learnt from the label reports.  So, given the questions, the evidence of
 a node is made without the labels of its own fold, and what a question says before it is answered
-is subtracted: labels chose it.  Who was asked what, and the published directions, still depend on
-all labels.
+is subtracted: labels chose it.  Who was asked what, the published directions and the few weights
+that all nodes share still depend on all labels.
 """
 
 import math

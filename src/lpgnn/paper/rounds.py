@@ -18,7 +18,7 @@ from lpgnn.report.notation import value_text
 from lpgnn.report.paired import Difference, holm, t_difference
 from lpgnn.report.tables import Number, Table
 
-EXPERIMENT = "features_that_pay"
+EXPERIMENT, LABEL_MODELS = "features_that_pay", "label_models"
 TWO_ROUNDS, LABELS_ONLY = "two rounds", "labels only"
 OVER_BLANK = "two rounds − blank"
 ABLATIONS, DIAGNOSIS = "two_round_ablations.csv", "two_round_diagnosis.csv"
@@ -171,6 +171,23 @@ class TwoRounds:
         ]
         headings = ["Graph", "ε_y", "Two rounds minus", *(f"ε_x={eps}" for eps in budgets)]
         return Grid(headings, [lines], labels=3)
+
+    def label_models(self, graph: str, x_eps: str) -> str:
+        """The gain over blank at one ε_x with either label model, and what they differ by."""
+        name = f"{LABEL_MODELS}_ranking" if graph in self.rare else LABEL_MODELS
+        table = tables_of(self.source.results(LABEL_MODELS))[name]
+        found = {
+            (entry.values[1], column): number.difference
+            for (block, row, column), number in table.numbers.items()
+            if (entry := table.entries["block"][block]).values[0] == graph and row == x_eps
+        }
+        return "; ".join(
+            f"at ({x_eps}, {value_text(y_eps)}) the gain over blank is "
+            f"{found[y_eps, 'gain (lazy)'] or MISSING} with the lazy walk and "
+            f"{found[y_eps, 'gain (coded)'] or MISSING} with the coded one, which by itself is "
+            f"{found[y_eps, 'coded − lazy'] or MISSING} from the lazy one"
+            for y_eps in dict.fromkeys(y for y, _ in found)
+        )
 
     def over_labels(self) -> dict[tuple[str, str, str], Difference]:
         """Two rounds minus labels only, which nobody trains, by graph, ε_y and ε_x."""
