@@ -139,15 +139,12 @@ class TwoRounds:
         """Whose hyper-parameters the graphs take that a table does not have: CiteSeer Cora's."""
         known = load_table(table)
         blocks = self.tables[EXPERIMENT].entries["block"].values()
-        graphs = dict.fromkeys(entry.values[0] for entry in blocks)
-        facts = {graph: dataset(graph).facts for graph in graphs if graph not in known.steps}
-        return listed(
-            [
-                f"{title(graph)} those of {title(known.nearest_graph(own.average_degree))}"
-                for graph, own in facts.items()
-                if own is not None
-            ]
-        )
+        takers: dict[str, list[str]] = {}
+        for graph in dict.fromkeys(entry.values[0] for entry in blocks):
+            own = dataset(graph).facts
+            if graph not in known.steps and own is not None:
+                takers.setdefault(known.nearest_graph(own.average_degree), []).append(title(graph))
+        return listed([f"{listed(own)} those of {title(donor)}" for donor, own in takers.items()])
 
     def rivals(
         self, rivals: Sequence[str], graphs: Sequence[str], budgets: Sequence[str], table: str = ""
@@ -184,8 +181,8 @@ class TwoRounds:
         return "; ".join(
             f"at ({x_eps}, {value_text(y_eps)}) the gain over blank is "
             f"{found[y_eps, 'gain (lazy)'] or MISSING} with the lazy walk and "
-            f"{found[y_eps, 'gain (coded)'] or MISSING} with the coded one, which by itself is "
-            f"{found[y_eps, 'coded − lazy'] or MISSING} from the lazy one"
+            f"{found[y_eps, 'gain (coded)'] or MISSING} with the coded one; labels only gain "
+            f"{found[y_eps, 'coded − lazy'] or MISSING} by the coded walk"
             for y_eps in dict.fromkeys(y for y, _ in found)
         )
 
