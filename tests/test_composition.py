@@ -31,7 +31,7 @@ GRID_SIZES = {
     # and beyond the paper: conditioned reports, controls, other learners
     **{"conditioned_mechanisms": (21, 21), "conditioned_features": (10, 10)},
     **{"conditioned_denoising": (15, 15), "learners": (24, 24), "value_of_features": (58, 58)},
-    **{"equal_labels": (22, 22), "conditioned_ablation": (5, 5), "features_that_pay": (84, 84)},
+    **{"equal_labels": (22, 22), "conditioned_ablation": (5, 5), "features_that_pay": (92, 92)},
     # Labels only has no K_x: it stands in four blocks.
     **{"budget_split": (62, 54), "planted": (44, 41)},
     # Its block models differ by options that Cora does not have.

@@ -58,7 +58,9 @@ def test_every_node_falls_in_every_part_with_its_ratio() -> None:
 
 def test_every_part_has_a_node() -> None:
     assert int(random_split(4, generator=generator(0)).val.sum()) == 1
-    with pytest.raises(InputError, match=r"split=3 nodes: every part must have at least one node"):
+    with pytest.raises(
+        InputError, match=r"split=3 labelled nodes: too few: every part must have one"
+    ):
         random_split(3, generator=generator(0))
 
 

@@ -419,7 +419,7 @@ def test_too_few_answers_are_refused() -> None:
     run = asking(0, 8.0)
     known = TwoRoundLearner().known(run.collected, server_of(run.collected).graph)
     protocol = TwoRound(share=0.001)  # one node
-    with pytest.raises(InputError, match="round one=1 answers: too few to learn from: at least 6"):
+    with pytest.raises(InputError, match="round one=1 answers: at least 6 are needed; "):
         teach(run, protocol, known)
 
 

@@ -24,7 +24,7 @@ SIZES = {
     "equal_labels": 3 * 19 + 3 + 8,
     "budget_split": 2 * 6 * 4 + 2 * (3 + 3 + 2) + 4 * 6 * 4 + 4 * 6,
     "planted": 2 * (4 * 4 + 4 * 4 + 4 + 4 + 4),
-    "features_that_pay": 7 * 4 * (7 + 7 + 1) + (7 + 7 + 6) * 4 * 2,
+    "features_that_pay": 7 * 4 * (7 + 7 + 1) + (7 + 6 + 7 + 6) * 4 * 2,
     "label_models": 7 * 2 * (4 + 4 + 1) * 2,
     "lastfm_blank": 4 * 4 + 3 * 3,
     "phase_diagram": 3 * 2 * (5 * 6 + 2 * 4 + 2 * 4 + 2 * 3),

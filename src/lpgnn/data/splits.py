@@ -118,7 +118,9 @@ def random_split(
     num_train, num_val = int(num_nodes * ratios[0]), int(num_nodes * ratios[1])
     sizes = [num_train, num_val, num_nodes - num_train - num_val]
     if min(sizes) < 1:
-        raise InputError("split", f"{num_nodes} nodes", "every part must have at least one node")
+        raise InputError(
+            "split", f"{num_nodes} labelled nodes", "too few: every part must have one"
+        )
     order = torch.randperm(num_nodes, generator=generator, device=generator.device).cpu()
     masks = []
     for chosen in torch.split(order, sizes):

@@ -162,7 +162,10 @@ def teach(run: Run, protocol: TwoRound, known: Known) -> tuple[Run, "Lesson"]:
     run = run.ask(labelled[order[:count]].sort().values, question)
     answered = run.collected.rounds[0].nodes.numel()
     if answered < 2 * _FOLDS:
-        allowed = f"too few to learn from: at least {2 * _FOLDS} of {count} have to answer"
+        allowed = (
+            f"at least {2 * _FOLDS} are needed; {count} of {labelled.numel()} labelled nodes were "
+            "asked (protocol.share decides how many)"
+        )
         raise InputError("round one", f"{answered} answers", allowed)
     return run, learn_directions(run, known.targets(run), known.neighbours)
 

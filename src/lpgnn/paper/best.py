@@ -182,7 +182,7 @@ def candidates(rows: Iterable[Row], selection: str) -> list[Candidate]:
     """The private computations of seed 0 that have all their repeats, by known sources."""
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        known = row.get("dirty") != "true"
+        known = row.get("dirty") != "true" and not _is_superseded(row)
         if known and (row["status"], row["seed"], row["split"]) == ("ok", "0", "random"):
             groups.setdefault(row["id"], []).append(row)
     found = []
@@ -199,6 +199,12 @@ def candidates(rows: Iterable[Row], selection: str) -> list[Candidate]:
             more = _has_validation_labels(mine[0])
             found.append(Candidate(identity, family, name, is_control, x_eps, y_eps, more, values))
     return found
+
+
+def _is_superseded(row: Row) -> bool:
+    """Whether a row is of the first two rounds, which no run can compute any more."""
+    options = json.loads(row["options"] or "{}")
+    return row["learner"] == "two_round" and options.get("learner.evidence") != "held_out"
 
 
 def _has_validation_labels(row: Row) -> bool:
@@ -223,7 +229,8 @@ def _method(row: Row) -> tuple[str, str, bool]:
     blank = " on blank reports" if row["feature"] == "blank" else ""
     if learner in ("two_round", "residual"):
         name = {"two_round": "two rounds", "residual": "residual"}[learner]
-        return OTHER if blank else name, f"{name}{blank}", bool(blank)
+        walk = f" ({options['learner.walk']} walk)"
+        return OTHER if blank else name, f"{name}{walk}{blank}", bool(blank)
     conditioned = options.get("filter.conditioning", "none") != "none"
     features = row["feature"] if row["mechanism"] == "none" else row["mechanism"].upper()
     own_filter = "" if row["filter"] in ("kprop", "none") else row["filter"]
@@ -280,7 +287,8 @@ def best_note(found: Sequence[Best]) -> str:
         "labels only spends nothing on features. The four methods in the middle are shown whatever "
         f"they reach; {MORE_LABELS} marks what has half as many labels again as the paper's "
         "networks, those of the validation nodes, and does not compete for the last two columns. "
-        "Left out is what changed sources computed, or what was tuned on the reported repeats. "
+        "Left out is what changed sources computed, what was tuned on the reported repeats, and "
+        "the first two rounds, whose evidence had seen a node's own label. "
         f"{min(counts)} to {max(counts)} computations compete for a line: the highest of so many "
         "means, of a method or of all, is flattered by the choice. The last column is not: repeats "
         "0 to 4 choose a computation, which need not be the one named before, and repeats 5 to 9 "

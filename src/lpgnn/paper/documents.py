@@ -170,11 +170,17 @@ def _why_in_short(numbers: Numbers) -> str:
     sentences = [few_bits(numbers.information, numbers.claims.protocol_pairs())]
     rounds, phases = TwoRounds(source), Phases(source).in_short()
     if rounds.computed and phases:
-        graphs = listed(rounds.graphs(paying=True)) or "no graph"
+        graphs = listed(rounds.paying()) or "no graph"
         sentences.append(
             f"Where features pay, after Holm's correction: asked for in two rounds, on {graphs} at "
-            f"some ε_x up to 8; {phases}."
+            "some pair of budgets with ε_x up to 8, in points of accuracy or ROC AUC; "
+            f"{phases}."
         )
+        if reached := rounds.labels_reach(("cora", "pubmed", "facebook"), "1"):
+            sentences.append(
+                "Labels only, above, is its plain edition. The stronger one that two rounds build "
+                f"upon (`learner.walk=coded`) has {reached} with private labels."
+            )
     return "\n\n".join(filter(None, sentences)) + "\n" if any(sentences) else ""
 
 

@@ -92,13 +92,26 @@ class TwoRounds:
         budgets = [f"ε_y={value_text(y)}" for y in next(iter(found.values()))]
         return Grid.of_text(["Two rounds pay from ε_x =", "by", *budgets], rows, labels=2)
 
-    def graphs(self, *, paying: bool, up_to: float = 8.0) -> list[str]:
-        """The graphs with a gain over blank, or without any, after Holm's correction."""
-        known = dict[str, list[bool]]()
+    def paying(self, up_to: float = 8.0) -> list[str]:
+        """The graphs with a gain over blank, after Holm's correction, and the largest of them."""
+        return [
+            f"{title(graph)} (up to {max(gains):+.1f})"
+            for graph, gains in self._gains(up_to).items()
+            if gains
+        ]
+
+    def not_paying(self, up_to: float = 8.0) -> list[str]:
+        return [title(graph) for graph, gains in self._gains(up_to).items() if not gains]
+
+    def _gains(self, up_to: float) -> dict[str, list[float]]:
+        """What is above blank after Holm's correction, by graph."""
+        known = dict[str, list[float]]()
         for graph, _, x_eps, number in self._judged(OVER_BLANK):
             if number.difference is not None and float(x_eps) <= up_to:
-                known.setdefault(graph, []).append(surely_above(number))
-        return [title(graph) for graph, gains in known.items() if any(gains) == paying]
+                gains = known.setdefault(graph, [])
+                if surely_above(number):
+                    gains.append(number.difference.mean)
+        return known
 
     def unknown_graphs(self) -> list[str]:
         known = dict[str, bool]()
@@ -171,22 +184,26 @@ class TwoRounds:
 
     def label_models(self, graph: str, x_eps: str) -> str:
         """The gain over blank at one ε_x with either label model, and what they differ by."""
-        name = f"{LABEL_MODELS}_ranking" if graph in self.rare else LABEL_MODELS
-        table = tables_of(self.source.results(LABEL_MODELS))[name]
-        found = {
-            (entry.values[1], column): number.difference
-            for (block, row, column), number in table.numbers.items()
-            if (entry := table.entries["block"][block]).values[0] == graph and row == x_eps
-        }
+        tables = tables_of(self.source.results(LABEL_MODELS))
+        ranked = "_ranking" if graph in self.rare else ""
+        gains, labels = (tables[f"{LABEL_MODELS}{part}{ranked}"] for part in ("", "_labels"))
+        own: dict[tuple[str, str], Difference | None] = {}
+        for (block, row, column), number in gains.numbers.items():
+            of, y_eps = gains.entries["block"][block].values
+            if of == graph and row == x_eps:
+                own[y_eps, column] = number.difference
+        for (block, y_eps, column), number in labels.numbers.items():
+            if labels.entries["block"][block].values == (graph,):
+                own[y_eps, column] = number.difference
         return "; ".join(
             f"at ({x_eps}, {value_text(y_eps)}) the gain over blank is "
-            f"{found[y_eps, 'gain (lazy)'] or MISSING} with the lazy walk and "
-            f"{found[y_eps, 'gain (coded)'] or MISSING} with the coded one; labels only gain "
-            f"{found[y_eps, 'coded − lazy'] or MISSING} by the coded walk"
-            for y_eps in dict.fromkeys(y for y, _ in found)
+            f"{own[y_eps, 'gain (lazy)'] or MISSING} with the lazy walk and "
+            f"{own[y_eps, 'gain (coded)'] or MISSING} with the coded one; labels only gain "
+            f"{own[y_eps, 'coded − lazy'] or MISSING} by the coded walk"
+            for y_eps in dict.fromkeys(y for y, _ in own)
         )
 
-    def over_labels(self) -> dict[tuple[str, str, str], Difference]:
+    def over_labels(self, label: str = TWO_ROUNDS) -> dict[tuple[str, str, str], Difference]:
         """Two rounds minus labels only, which nobody trains, by graph, ε_y and ε_x."""
         found = {}
         for table in (EXPERIMENT, RANKING):
@@ -195,7 +212,7 @@ class TwoRounds:
                 graph, y_eps = own.entries["block"][block].values
                 other = own.numbers.get((block, x_eps, LABELS_ONLY))
                 cells = (number.cell, other.cell if other else None)
-                if column != TWO_ROUNDS or (graph in self.rare) != (table == RANKING):
+                if column != label or (graph in self.rare) != (table == RANKING):
                     continue
                 if cells[0] is not None and cells[1] is not None:
                     between = self.results.difference(cells[0], cells[1], own.spec.metric)
@@ -203,8 +220,17 @@ class TwoRounds:
                         found[graph, y_eps, x_eps] = between
         return found
 
-    def over_labels_text(self) -> str:
-        return str(Family(tuple(self.over_labels().values())))
+    def over_labels_text(self, label: str = TWO_ROUNDS) -> str:
+        return str(Family(tuple(self.over_labels(label).values())))
+
+    def labels_reach(self, graphs: Sequence[str], y_eps: str) -> str:
+        """What labels only reaches in this experiment: 70.9 on Cora and 80.1 on Pubmed."""
+        table, found = self.tables[EXPERIMENT], {}
+        for (block, _, column), number in table.numbers.items():
+            graph, own = table.entries["block"][block].values
+            if column == LABELS_ONLY and own == y_eps and graph in graphs and number.summary:
+                found[graph] = f"{number.summary.mean:.1f} on {title(graph)}"
+        return listed([found[graph] for graph in graphs if graph in found])
 
     def below_labels(self) -> list[str]:
         """Where two rounds are worse than their own starting point: an interval below 0."""
