@@ -67,7 +67,7 @@ def test_from_where_on_they_pay(rounds: TwoRounds) -> None:
 
 def test_what_is_below_is_told(rounds: TwoRounds) -> None:
     (text,) = rounds.below_blank()
-    assert text.startswith("Cora at (8, 1) -1.0 [")
+    assert text.startswith("Cora at (8, 1) -0.99 [")
     assert text.endswith("after Holm's correction")
     # Labels only knows no ε_x: one run of it stands beside all of them.
     below = rounds.below_labels()
