@@ -387,7 +387,7 @@ def test_a_protocol_is_narrowed_to_what_it_has() -> None:
         (["dataset=lastfm"], "dataset=lastfm: must be among cora, citeseer"),
         (["--entries", "mb,nope"], "--entries=nope: must be among clean_features, labels_only"),
         (["add"], "add=: needs the YAML file of an entry"),
-        (["add", "nope.yaml"], "entry=nope.yaml: must be a YAML file"),
+        (["add", "nope.yaml"], "entry=nope.yaml: no such file"),
         (["page", "results_dir=nowhere"], "has no rows of the benchmark: run it first"),
         (["page", "dataset=cora"], "dataset=cora: page takes results_dir and data_dir only"),
         (["foo"], "benchmark=foo: must be run, add, page or KEY=VALUE"),

@@ -108,7 +108,7 @@ def read_entry(path: Path) -> Entry:
     import yaml
 
     if not path.is_file():
-        raise InputError("entry", path, "must be a YAML file")
+        raise InputError("entry", path, "no such file")
     if not _NAME.fullmatch(path.stem):
         raise InputError("entry", path.name, "names files: letters, digits, _ and - only")
     try:

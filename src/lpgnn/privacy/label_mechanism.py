@@ -114,6 +114,8 @@ class ClassMechanism(LabelMechanism):
         spent = float((table.amax(0) / table.amin(0)).log().max())  # inf where a class is ruled out
         if not spent <= self.epsilon * (1 + 1e-9) + 1e-12:
             allowed = f"must spend no more than y_eps={self.epsilon:g}, but spends {spent:.4g}"
+            if math.isinf(spent):
+                allowed += " (a report rules a label out; y_eps=inf does without noise)"
             raise InputError("label_mechanism", self.name, allowed)
 
     def perturb(self, labels: Tensor, *, generator: torch.Generator) -> Tensor:
