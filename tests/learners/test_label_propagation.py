@@ -20,6 +20,7 @@ from propagation.graphs import (
     NUMBA,
     dense_kprop,
     kprop_operator,
+    prepared_graph,
     random_topology,
     seeded,
 )
@@ -102,17 +103,11 @@ def random_labels(num_nodes: int, num_classes: int) -> Tensor:
     return torch.where(torch.rand(num_nodes, generator=seeded(2)) < 0.75, labels, -1)
 
 
-def prepared(topology: Topology, kernels: str = "numba") -> PreparedGraph:
-    graph = PreparedGraph(topology, BACKENDS[kernels])
-    assert torch.equal(graph.order, torch.arange(topology.num_nodes))  # as small graphs are
-    return graph
-
-
 def held_out(
     labels: Tensor, num_classes: int, y_eps: float, walk: Walk, kernels: str = "numba"
 ) -> dict[str, Tensor]:
     estimate = label_reports(labels, y_eps, num_classes).estimate
-    graph = prepared(random_topology(labels.numel()), kernels)
+    graph = prepared_graph(random_topology(labels.numel()), BACKENDS[kernels])
     candidates, fold = module._held_out(estimate, labels >= 0, graph, "gcn", walk)
     return {name: module.of_own_fold(z, fold) for name, z in candidates.items()}
 
@@ -176,7 +171,8 @@ def scores_of(
     topology: Topology | None = None,
     labels: Labels = "train+val",
 ) -> LabelScores:
-    return label_scores(own, prepared(topology or own.topology), "gcn", walk, combine, labels)
+    graph = prepared_graph(topology or own.topology, NUMBA)
+    return label_scores(own, graph, "gcn", walk, combine, labels)
 
 
 def plain_losses(logits: Tensor, own: Collected) -> Tensor:

@@ -61,16 +61,22 @@ def dense_mean(adjacent: Tensor) -> Tensor:
     return adjacent / adjacent.sum(1, keepdim=True).clamp(min=1)
 
 
-def dense_kprop(topology: Topology) -> Tensor:
-    """One step of KProp with the GCN aggregator, without self-loops.  -> [N, N] float64"""
-    return dense_gcn(adjacency(topology).fill_diagonal_(0))
+def dense_kprop(topology: Topology, aggregator: Aggregator = "gcn") -> Tensor:
+    """One step of KProp, without self-loops.  -> [N, N] float64"""
+    normalise = dense_gcn if aggregator == "gcn" else dense_mean
+    return normalise(adjacency(topology).fill_diagonal_(0))
+
+
+def prepared_graph(topology: Topology, backend: Backend) -> PreparedGraph:
+    """Small graphs keep their order when they are prepared."""
+    graph = PreparedGraph(topology, backend)
+    assert torch.equal(graph.order, torch.arange(topology.num_nodes))
+    return graph
 
 
 def kprop_operator(topology: Topology, aggregator: Aggregator, backend: Backend) -> Operator:
-    """One step of KProp; small graphs keep their order when they are prepared."""
-    graph = PreparedGraph(topology, backend)
-    assert torch.equal(graph.order, torch.arange(topology.num_nodes))
-    return graph.kprop(aggregator)
+    """One step of KProp."""
+    return prepared_graph(topology, backend).kprop(aggregator)
 
 
 def dense_of(operator: Operator) -> Tensor:

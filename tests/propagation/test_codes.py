@@ -10,10 +10,8 @@ from lpgnn.propagation import Aggregator, PreparedGraph, lazy_lengths, spread_co
 
 from .graphs import (
     NUMBA,
-    adjacency,
     both_backends,
-    dense_gcn,
-    dense_mean,
+    dense_kprop,
     kprop_operator,
     path_and_isolated,
     random_topology,
@@ -25,13 +23,6 @@ SMALL: dict[str, Callable[[], Topology]] = {
     "wide": lambda: random_topology(120, 300),
 }
 LARGE = 1500  # nodes: more than a code has coordinates
-
-
-def dense_step(topology: Topology, aggregator: Aggregator) -> Tensor:
-    """P without self-loops.  -> [N, N] float64"""
-    normalise = dense_gcn if aggregator == "gcn" else dense_mean
-    step: Tensor = normalise(adjacency(topology).fill_diagonal_(0))
-    return step
 
 
 def unit_rows(matrix: Tensor) -> Tensor:
@@ -53,7 +44,7 @@ def test_on_small_graphs_codes_are_the_rows_of_the_walk(
 ) -> None:
     topology = SMALL[graph]()
     codes = spread_codes(kprop_operator(topology, aggregator, backend), (steps,))[steps]
-    walk = torch.linalg.matrix_power(dense_step(topology, aggregator), steps)
+    walk = torch.linalg.matrix_power(dense_kprop(topology, aggregator), steps)
     torch.testing.assert_close(codes.double(), unit_rows(walk), rtol=1e-4, atol=1e-5)
     assert bool((codes[-1] == 0).all())  # nothing arrives at an isolated node
 
@@ -76,7 +67,7 @@ def test_on_small_graphs_lengths_are_those_of_the_dense_lazy_walk(
     found = lazy_lengths(kprop_operator(topology, aggregator, backend), (1, 4, 16))
     assert list(found) == [1, 4, 16]
     for steps, lengths in found.items():
-        expected = lazy_power(dense_step(topology, aggregator), steps).norm(dim=1)
+        expected = lazy_power(dense_kprop(topology, aggregator), steps).norm(dim=1)
         torch.testing.assert_close(lengths.double(), expected, rtol=1e-4, atol=1e-6)
     assert float(found[4][-1]) == 1 / 16  # what an isolated node keeps
 
@@ -87,7 +78,7 @@ def test_on_large_graphs_products_of_codes_estimate_overlaps(backend: Backend) -
     graph = PreparedGraph(topology, backend)
     codes = spread_codes(graph.kprop("gcn"), (3,))[3][graph.order.argsort()].double()
     assert codes.shape == (LARGE, 512)
-    walk = unit_rows(torch.linalg.matrix_power(dense_step(topology, "gcn"), 3))
+    walk = unit_rows(torch.linalg.matrix_power(dense_kprop(topology, "gcn"), 3))
     reached = walk.norm(dim=1) > 0
     off_diagonal = (codes @ codes.t() - walk @ walk.t())[reached][:, reached].fill_diagonal_(0)
     error = float(off_diagonal.square().mean().sqrt())
@@ -104,7 +95,7 @@ def test_on_large_graphs_lengths_are_right_to_some_per_cent(backend: Backend) ->
     topology = random_topology(LARGE, 3 * LARGE)
     graph = PreparedGraph(topology, backend)
     found = lazy_lengths(graph.kprop("gcn"), (1, 8))
-    step = dense_step(topology, "gcn")
+    step = dense_kprop(topology, "gcn")
     for steps, lengths in found.items():
         expected = lazy_power(step, steps).norm(dim=1)
         ratio = lengths[graph.order.argsort()].double() / expected

@@ -21,10 +21,8 @@ from privacy.pvalues import ALPHA, mean_p_value
 
 from .graphs import (
     NUMBA,
-    adjacency,
     both_backends,
-    dense_gcn,
-    dense_mean,
+    dense_kprop,
     kprop_operator,
     path_and_isolated,
     random_topology,
@@ -48,9 +46,7 @@ def of_power(steps: int) -> tuple[float, ...]:
 
 def dense_power(topology: Topology, steps: int, aggregator: Aggregator = "gcn") -> Tensor:
     """P^K without self-loops.  -> [N, N] float64"""
-    normalise = dense_gcn if aggregator == "gcn" else dense_mean
-    step = normalise(adjacency(topology).fill_diagonal_(0))
-    power: Tensor = torch.linalg.matrix_power(step, steps)
+    power: Tensor = torch.linalg.matrix_power(dense_kprop(topology, aggregator), steps)
     return power
 
 

@@ -122,7 +122,7 @@ class TwoRounds:
     def below_blank(self) -> list[str]:
         """The cells whose interval lies below 0."""
         return [
-            f"{title(graph)} at ({x_eps}, {value_text(y_eps)}) {_exact(number.difference)}"
+            f"{title(graph)} at ({x_eps}, {value_text(y_eps)}) {number.difference.text(2)}"
             + (", also after Holm's correction" if (number.holm_p or 1.0) < 0.05 else "")
             for graph, y_eps, x_eps, number in self._judged(OVER_BLANK)
             if number.difference is not None and number.difference.below_zero
@@ -237,7 +237,7 @@ class TwoRounds:
         found = self.over_labels()
         adjusted = zip(found.items(), holm([one.p for one in found.values()]), strict=True)
         return [
-            f"{title(graph)} at ({x_eps}, {value_text(y_eps)}) {_exact(one)}"
+            f"{title(graph)} at ({x_eps}, {value_text(y_eps)}) {one.text(2)}"
             + (", also after Holm's correction" if p < 0.05 else "")
             for ((graph, y_eps, x_eps), one), p in adjusted
             if one.below_zero
@@ -371,11 +371,6 @@ class Ablations:
 
 def _paired(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
     return t_difference([first[r] - second[r] for r in sorted(first.keys() & second.keys())])
-
-
-def _exact(found: Difference) -> str:
-    """With two decimals: what lies below 0 lies close to it."""
-    return f"{found.mean:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
 
 
 def _precise(found: Difference | None) -> Shown:

@@ -30,8 +30,12 @@ class Difference:
     def excludes_zero(self) -> bool:
         return self.above_zero or self.below_zero
 
+    def text(self, decimals: int) -> str:
+        mean, low, high = (f"{one:+.{decimals}f}" for one in (self.mean, self.low, self.high))
+        return f"{mean} [{low}, {high}]"
+
     def __str__(self) -> str:
-        return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+        return self.text(1)
 
 
 def t_difference(values: Sequence[float]) -> Difference | None:
