@@ -77,11 +77,11 @@ def found(there: Computed) -> list[Standing]:
 def test_everyone_has_as_many_trials_on_one_collection() -> None:
     trials = Plan(PROTOCOL, ENTRIES, Path("results")).trials()
     assert trials.keys() == {
-        *((name, "sbm", y) for name in ("labels_only", "mb") for y in (1.0, math.inf)),
+        *(("mb", "sbm", y_eps) for y_eps in (1.0, math.inf)),
         ("forward", "sbm", 1.0),  # nothing to correct in clean labels
     }
     for (name, _, y_eps), tried in trials.items():
-        assert len(tried) == (1 if name == "labels_only" else 3)
+        assert len(tried) == 3
         for values, point in tried:
             settings = point.settings
             assert (settings.seed, settings.split, settings.repeats) == (1000, "collection", 1)
@@ -115,8 +115,9 @@ def test_the_reported_runs_have_the_values_of_the_lowest_noisy_validation_loss(
                 assert (found[option] if option else found) == value
 
 
-def test_without_all_trials_nothing_is_chosen(computed: Plan, tmp_path: Path) -> None:
-    assert replace(computed, results_dir=tmp_path).chosen() == {}
+def test_without_all_trials_only_what_has_none_is_chosen(computed: Plan, tmp_path: Path) -> None:
+    chosen = replace(computed, results_dir=tmp_path).chosen()
+    assert chosen == {("labels_only", "sbm", y_eps): {} for y_eps in (1.0, math.inf)}
 
 
 def test_every_entry_but_controls_has_blank_runs(
@@ -361,11 +362,11 @@ def test_ours_is_a_protocol_that_can_be_planned() -> None:
     protocol = load_protocol()
     entries = known_entries(Path("nowhere"))
     plan = Plan(protocol.narrowed({"dataset": ["cora"]}), entries, Path("nowhere"))
-    trials = plan.trials()
-    for (name, _, _), tried in trials.items():
+    for (name, _, _), candidates in plan.candidates.items():
         searched = entries[name].trials is None
-        assert len(tried) == (protocol.trials if searched else 1), name
-    chosen = {setting: tried[0][0] for setting, tried in trials.items()}
+        assert len(candidates) == (protocol.trials if searched else 1), name
+    plan.trials()
+    chosen = {setting: candidates[0] for setting, candidates in plan.candidates.items()}
     for points in plan.reported(chosen).values():
         for point in points:
             point.settings.resolve(fetch=False)

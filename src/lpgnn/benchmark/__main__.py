@@ -14,10 +14,12 @@ _USAGE = """usage: python -m lpgnn.benchmark [run] [KEY=VALUE ...] [--entries NA
 
 run   compute what is missing under the protocol (conf/benchmark/protocol.yaml), then the page;
       dataset=, x_eps= and y_eps= narrow it; any hydra/launcher; --dry-run says what is left of
-      search and reported runs, and both say what the whole benchmark lacks
+      search and reported runs
 add   put a method of your own on the page: a YAML file like those of conf/benchmark/entries, with
       its Python file beside it; both are copied to results_dir/benchmark/entries
 page  rebuild results_dir/benchmark from the rows
+
+All three say at the end what the whole benchmark lacks.
 
 Exit codes: 0 done, 1 a run failed or is missing, 2 bad input."""
 
@@ -106,29 +108,31 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
         return run_points(points, launcher)
 
     tried = plan.trials()
-    dry_run = next(iter(tried.values()))[0][1].settings.dry_run
-    if added and not dry_run:  # it can be composed: it is kept from now on
+    if added and not config.dry_run:  # it can be composed: it is kept from now on
         add_entry(Path(added[-1]), folder)
         plan = replace(plan, entries=_wanted(named, folder))
         tried = plan.trials()
-    trials = [point for tries in tried.values() for _, point in tries]
-    print(f"search: {len(trials)} trials", flush=True)
-    code = compute_points(trials)
+    code, trials = 0, [point for tries in tried.values() for _, point in tries]
+    if trials:
+        print(f"search: {len(trials)} trials", flush=True)
+        code = compute_points(trials)
     values = plan.chosen()
     beside = ""
-    if dry_run and len(values) < len(tried):
+    candidates = plan.candidates
+    if config.dry_run and len(values) < len(candidates):
         # What the search will choose costs about as much as what it tries first.
-        beside = f", {len(tried) - len(values)} of {len(tried)} settings as their first trial"
-        values = {setting: tries[0][0] for setting, tries in tried.items()} | values
+        left = len(candidates) - len(values)
+        beside = f", {left} of {len(candidates)} settings as their first trial"
+        values = {setting: tries[0] for setting, tries in candidates.items()} | values
     reported = [point for points in plan.reported(values).values() for point in points]
     if reported:
         print(f"reported: {len(reported)} configurations{beside}", flush=True)
         code = max(code, compute_points(reported))
     what = _complete(load_protocol(), kept)
-    if not dry_run:
+    if config.dry_run:
+        _say_missing(what)
+    else:
         _write(what, _results_dir(kept))
-    for line in what.unfinished_text():
-        print(f"missing of the whole benchmark: {line}")
     if code:
         raise Ended(code)
 
@@ -151,6 +155,12 @@ def _write(what: Any, folder: Path) -> None:
     if not what.has_rows:
         raise InputError("results_dir", folder, "has no rows of the benchmark: run it first")
     print(f"page: {write_benchmark(what, folder)}")
+    _say_missing(what)
+
+
+def _say_missing(what: Any) -> None:
+    for line in what.unfinished_text():
+        print(f"missing of the whole benchmark: {line}")
 
 
 def _checked(words: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -40,33 +41,40 @@ class Plan:
                     if not (entry.labels == "private" and math.isinf(y_eps)):
                         yield entry, (entry.name, dataset, y_eps)
 
-    def trials(self) -> dict[Setting, list[tuple[Values, Point]]]:
-        """What is tried for each entry, graph and label budget, on one collection."""
-        other = [text for text in self.overrides if not text.startswith("results_dir=")]
-        overrides = [*other, f"results_dir={tuning_folder(self.results_dir)}"]
-        collection = {"repeats": 1, "seed": TUNING_SEED, "split": "collection"}
-        bases = [
-            {**self.protocol.search_at, **self._base(entry, setting), **collection}
-            for entry, setting in self.settings()
-        ]
-        tried = [
-            self._tried(entry, point, base)
-            for (entry, _), base, (point,) in zip(
-                self.settings(), bases, expand_grid(bases, overrides), strict=True
+    @cached_property
+    def candidates(self) -> dict[Setting, list[Values]]:
+        """What the search may choose for each entry, graph and label budget."""
+        bases = [self._tuned(entry, setting) for entry, setting in self.settings()]
+        expanded = expand_grid(bases, self._tuning_overrides)
+        return {
+            setting: self._tried(entry, point, base)
+            for (entry, setting), base, (point,) in zip(
+                self.settings(), bases, expanded, strict=True
             )
-        ]
+        }
+
+    def trials(self) -> dict[Setting, list[tuple[Values, Point]]]:
+        """The runs of the search, on one collection; none where there is nothing to choose."""
+        candidates = {
+            setting: values for setting, values in self.candidates.items() if len(values) > 1
+        }
         members = [
-            {**base, **values} for base, own in zip(bases, tried, strict=True) for values in own
+            {**self._tuned(entry, setting), **values}
+            for entry, setting in self.settings()
+            for values in candidates.get(setting, ())
         ]
-        points = iter(expand_grid(members, overrides))
+        points = iter(expand_grid(members, self._tuning_overrides))
         return {
             setting: [(values, next(points)[0]) for values in own]
-            for (_, setting), own in zip(self.settings(), tried, strict=True)
+            for setting, own in candidates.items()
         }
 
     def chosen(self) -> dict[Setting, Values]:
         """The best trial of each by the loss on noisy validation labels, where all are done."""
-        store, found = RowStore(tuning_folder(self.results_dir)), dict[Setting, Values]()
+        store = RowStore(tuning_folder(self.results_dir))
+        found = {
+            setting: values[0] for setting, values in self.candidates.items() if len(values) == 1
+        }
         for setting, tried in self.trials().items():
             scores = []
             for values, point in tried:
@@ -100,6 +108,15 @@ class Plan:
         for (setting, _), points in zip(controls, expanded, strict=True):
             found[setting].extend(points)
         return found
+
+    @property
+    def _tuning_overrides(self) -> list[str]:
+        other = [text for text in self.overrides if not text.startswith("results_dir=")]
+        return [*other, f"results_dir={tuning_folder(self.results_dir)}"]
+
+    def _tuned(self, entry: Entry, setting: Setting) -> Member:
+        collection = {"repeats": 1, "seed": TUNING_SEED, "split": "collection"}
+        return {**self.protocol.search_at, **self._base(entry, setting), **collection}
 
     def _base(self, entry: Entry, setting: Setting) -> Member:
         _, dataset, y_eps = setting
