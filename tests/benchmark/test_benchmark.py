@@ -178,7 +178,7 @@ def test_only_who_beats_both_controls_beats_both(found: list[Standing]) -> None:
     assert "buys nothing that can be shown: none of 1" in none
     some = sentence("sbm", [replace(one, blank=against(3, 0.01)), one])
     assert "buys up to 3.0 points over blank reports" in some
-    assert f"({one.entry.title}, ε_x=∞, ε_y=∞): 1 of 1 comparisons are above 0" in some
+    assert f"({one.entry.title}, ε_x=∞, ε_y=∞): 1 of 1 comparisons is above 0" in some
 
 
 def test_features_without_noise_have_no_finite_total(found: list[Standing]) -> None:

@@ -356,10 +356,11 @@ def sentence(dataset: str, found: Sequence[Standing]) -> str:
     best = max(gains, key=lambda one: one.blank.difference.mean if one.blank else 0.0)
     assert best.blank is not None
     both = sum(one.beats_both is True for one in gains)
+    verb = "is" if len(gains) == 1 else "are"
     return (
         f"Spending ε_x buys up to {best.blank.difference.mean:.1f} points over blank reports "
-        f"({best.entry.title}, {budgets_text(best)}): {len(gains)} of {len(here)} comparisons are "
-        f"above 0 after Holm's correction, {both} of them also above labels only."
+        f"({best.entry.title}, {budgets_text(best)}): {len(gains)} of {len(here)} comparisons "
+        f"{verb} above 0 after Holm's correction, {both or 'none'} of them also above labels only."
     )
 
 

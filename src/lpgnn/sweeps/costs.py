@@ -20,8 +20,8 @@ FITTED = {
     "attention": 1.50e-8,
 }
 
-# Products with the adjacency that a learner without a network makes, for every class: six folds,
-# up to 64 steps.
+# Products with the adjacency that a learner without a network makes, for every class, each followed
+# by work on the nodes' scores: six folds, up to 64 steps.
 _LABEL_PRODUCTS = 6 * 64
 # What asking in rounds costs beside that, by the rows of two rounds on seven graphs: evidence that
 # is read for every fold, and some hundred products of class directions with the N x d answers.
@@ -83,26 +83,28 @@ def work(configuration: Configuration) -> dict[str, float]:
     """
     c, size = configuration, configuration.graph
     if c.filter is None or c.backbone is None:
-        products = size.num_entries * size.num_classes * _LABEL_PRODUCTS
-        if not c.asks:
-            return {"base": 1.0, "sparse": float(products)}
-        scores = size.num_nodes * size.num_features * size.num_classes
-        return {
-            "base": float(_ASKING_BASE),
-            "sparse": float(products),
-            "dense": float(scores * _ASKING_PRODUCTS),
+        columns = size.num_classes * _LABEL_PRODUCTS
+        labels = {
+            "base": 1.0,
+            "sparse": float(size.num_entries * columns),
+            "nodes": float(size.num_nodes * columns),
         }
+        if not c.asks:
+            return labels
+        scores = size.num_nodes * size.num_features * size.num_classes
+        dense = float(scores * _ASKING_PRODUCTS)
+        return {**labels, "base": float(_ASKING_BASE), "dense": dense}
     heads = max(1, c.backbone.attention_heads)
     dense_part = 1.0 if c.forms_matrix else 1 / 3 if c.report_form == "signs" else 0.0
     first = 2 * c.hidden_dim * heads  # of the first layer's own aggregation, there and back
     second = 3 * size.num_classes  # and of the second's, once more in the evaluation
     projections = c.backbone.projections
     steps = 0 if c.forms_matrix else 2 * c.hidden_dim * projections * c.filter.max_steps
-    labels = 2 * size.num_classes * c.learner.label_steps
+    label_steps = 2 * size.num_classes * c.learner.label_steps
     scores = (heads + 1) * (c.backbone.attention_heads > 0)
     return {
         "base": 1.0,
-        "sparse": float(size.num_entries * (first + second + steps + labels)),
+        "sparse": float(size.num_entries * (first + second + steps + label_steps)),
         "nodes": float(size.num_nodes * (c.hidden_dim * projections + size.num_classes)),
         "dense": 2 * size.num_nodes * size.num_features * c.hidden_dim * projections * dense_part,
         "attention": float((size.num_entries + size.num_nodes) * scores),
