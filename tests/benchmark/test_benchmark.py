@@ -13,7 +13,7 @@ import pytest
 from benchmark.small_protocol import PROTOCOL
 from lpgnn.benchmark import __main__ as command
 from lpgnn.benchmark.entries import Entry, known_entries, read_entry
-from lpgnn.benchmark.notes import Contest, contests
+from lpgnn.benchmark.notes import Contest, contests, notes, summary
 from lpgnn.benchmark.pareto import front
 from lpgnn.benchmark.plan import BLANK, Plan, Setting, Values
 from lpgnn.benchmark.protocol import load_protocol
@@ -282,6 +282,37 @@ def test_contests_with_the_default(computed: Plan, found: list[Standing]) -> Non
         made = Contest(contest.entry, "sbm", 2, differences)
         assert made.verdict == verdict
         assert made.count("above") == 1
+
+
+def test_the_summary_counts_what_is_above_the_controls(
+    there: Computed, found: list[Standing]
+) -> None:
+    mb = [s for s in found if s.entry.name == "mb" and s.y_eps == 1.0]
+    controls = [s for s in found if s.entry.is_control]
+    judged = [
+        replace(mb[0], blank=against(2, 0.01), labels_only=against(1, 0.01)),
+        replace(mb[1], blank=against(3, 0.01), labels_only=against(1, 0.9)),
+        replace(mb[1], blank=against(-3, 0.01), labels_only=against(-1, 0.01)),
+    ]
+    text = summary(there, [*controls, *judged])
+    assert text.startswith("1 methods at ε_x=0.1, 1 and ε_y=1, ∞, 3 repeats each")
+    assert "of 3 comparisons with blank reports through the same method 2 are above 0" in text
+    assert "and 1 are above labels only as well" in text
+    # Features, cells; above both, above and below blank, above and below labels only.
+    assert "| sbm | balanced_acc | 60 | 3 | 1 | 2 | 1 | 1 | 1 |" in text
+    assert summary(without_a_repeat(there, "mb"), found) == "No graph is complete yet.\n"
+
+
+def test_the_notes_have_the_gain_of_every_way_to_report_features(
+    there: Computed, found: list[Standing]
+) -> None:
+    largest = next(s for s in found if (s.entry.name, s.x_eps, s.y_eps) == ("mb", 1.0, 1.0))
+    others = [s for s in found if s is not largest]
+    text = notes(there, [*others, replace(largest, blank=against(2, 0.01))], "")
+    assert "Over blank reports at ε_x=1 and ε_y=1," in text
+    assert f"| Multi-bit | **{against(2, 0.01).difference}** |" in text
+    assert "| Multi-bit | – |" in notes(there, [*others, replace(largest, blank=None)], "")
+    assert "| Forward | " not in text.partition("Over blank reports")[2]  # a learner
 
 
 def test_places_over_all_settings_by_hand(found: list[Standing]) -> None:

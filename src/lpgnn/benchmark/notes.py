@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from lpgnn.benchmark.entries import Entry
 from lpgnn.benchmark.plan import BLANK, Plan
 from lpgnn.benchmark.standings import Against, Computed, Standing, against, sentence
-from lpgnn.report.grid import Grid
+from lpgnn.report.grid import Grid, Shown
+from lpgnn.report.notation import canonical, value_text
 from lpgnn.report.templates import markdown_templates
 
 DEFAULT = "mb"  # randomized response and Drop, as most entries have them
 # Whether they stay above Drop where labels are private.
 ABOVE_DROP = ("residual", "two_round")
+# Those that decide what a node reports of its features.
+REPORTING = ("whole method", "feature mechanism")
 
 
 @dataclass(frozen=True)
@@ -77,16 +80,70 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
     plan = what.plan
     labels = [name for name, entry in plan.entries.items() if entry.family == "label mechanism"]
     datasets = list(dict.fromkeys(one.dataset for one in found))
+    largest = max(plan.protocol.x_eps)
     return environment.get_template("notes.md.j2").render(
         protocol=plan.protocol,
         blank_text=BLANK,
         changes=changes,
         unfinished=what.unfinished_text(),
         cells=_cells(found, datasets),
+        largest=value_text(canonical(largest)),
+        gains=[
+            (value_text(canonical(y_eps)), grid)
+            for y_eps in plan.protocol.y_eps
+            if (grid := _gains(found, datasets, largest, y_eps)) is not None
+        ],
         sentences=[(dataset, sentence(dataset, found)) for dataset in datasets],
         drop=_contests(contests(found, plan, ABOVE_DROP)),
         labels=_contests(contests(found, plan, labels)),
     )
+
+
+def summary(what: Computed, found: Sequence[Standing]) -> str:
+    """A sentence and a table over all graphs that are complete, for those who read no more."""
+    protocol, lacking = what.plan.protocol, what.unfinished()
+    complete = [one for one in found if not lacking[one.dataset]]
+    datasets = list(dict.fromkeys(one.dataset for one in complete))
+    if not datasets:
+        return "No graph is complete yet.\n"
+    judged = [one for one in complete if one.blank is not None]
+    methods = {one.entry.name for one in complete if not one.entry.is_control}
+    above = sum(one.blank is not None and one.blank.verdict == "above" for one in judged)
+    both = sum(one.beats_both is True for one in judged)
+    x_eps, y_eps = (
+        ", ".join(value_text(canonical(eps)) for eps in budgets)
+        for budgets in (protocol.x_eps, protocol.y_eps)
+    )
+    text = (
+        f"{len(methods)} methods at ε_x={x_eps} and ε_y={y_eps}, {protocol.repeats} repeats each, "
+        f"as many trials for everyone: of {len(judged)} comparisons with blank reports through the "
+        f"same method {above} are above 0 after Holm's correction, and {both} are above labels "
+        "only as well.\n"
+    )
+    return "\n".join([text, _cells(complete, datasets).to_markdown()])
+
+
+def _gains(
+    found: Sequence[Standing], datasets: Sequence[str], x_eps: float, y_eps: float
+) -> Grid | None:
+    """What every way to report features gains over blank reports, by graph."""
+    here = [
+        one
+        for one in found
+        if one.entry.family in REPORTING and (one.x_eps, one.y_eps) == (x_eps, y_eps)
+    ]
+    rows = []
+    for name in dict.fromkeys(one.entry.name for one in here):
+        own = {one.dataset: one for one in here if one.entry.name == name}
+        title = next(iter(own.values())).entry.title
+        rows.append([Shown(title), *(_gain(own.get(dataset)) for dataset in datasets)])
+    return Grid(["Entry", *datasets], [rows]) if rows else None
+
+
+def _gain(one: Standing | None) -> Shown:
+    if one is None or one.blank is None:
+        return Shown("–")
+    return Shown(str(one.blank.difference), bold=one.blank.verdict == "above")
 
 
 def _cells(found: Sequence[Standing], datasets: Sequence[str]) -> Grid:
@@ -99,9 +156,15 @@ def _cells(found: Sequence[Standing], datasets: Sequence[str]) -> Grid:
         both = [one.beats_both for one in own if one.beats_both is not None]
         counts = [len(both), both.count(True)]
         counts += [side.count(word) for side in (blank, only) for word in ("above", "below")]
-        rows.append([dataset, own[0].metric if own else "–", *map(str, counts)])
-    headings = ["Graph", "Metric", "Cells", "Above both", "Above blank", "Below blank"]
+        rows.append([dataset, *_of_graph(own), *map(str, counts)])
+    headings = ["Graph", "Metric", "Features", "Cells", "Above both", "Above blank", "Below blank"]
     return Grid.of_text([*headings, "Above labels only", "Below labels only"], rows, labels=2)
+
+
+def _of_graph(own: Sequence[Standing]) -> tuple[str, str]:
+    """The metric, and how many features a node has."""
+    known = [one.cell.configuration for one in own if one.cell.configuration is not None]
+    return (own[0].metric, f"{known[0].graph.num_features:,}") if known else ("–", "–")
 
 
 def _contests(made: Sequence[Contest]) -> Grid | None:

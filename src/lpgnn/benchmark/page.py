@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from lpgnn.benchmark.notes import notes
+from lpgnn.benchmark.notes import notes, summary
 from lpgnn.benchmark.pareto import draw_pareto
 from lpgnn.benchmark.plan import BLANK, Plan
 from lpgnn.benchmark.printed import printed_numbers
@@ -49,6 +49,7 @@ def write_benchmark(what: Computed, results_dir: Path) -> Path:
     write_atomically(folder / "ranks.md", _ranks(found))
     write_atomically(folder / "printed.md", printed_numbers(found, protocol))
     write_atomically(folder / "notes.md", notes(what, found, changes))
+    write_atomically(folder / "summary.md", summary(what, found))
     drawing = draw_pareto(found, datasets, folder)
     page = folder / "leaderboard.html"
     write_atomically(page, _page(what, found, datasets, changes, drawing))

@@ -13,7 +13,7 @@ from lpgnn.paper.claims import Claims
 from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND, CONTESTS, HOURS, PAPER_TABLES, Findings
 from lpgnn.paper.information import WHY, few_bits, why_blank
-from lpgnn.paper.notes import fill
+from lpgnn.paper.notes import benchmark_section, fill
 from lpgnn.paper.phase import FROM_NOTE, PHASES, Phases
 from lpgnn.paper.planted import planted_sentences
 from lpgnn.paper.rounds import TwoRounds
@@ -92,6 +92,11 @@ def _headline(numbers: Numbers) -> str:
         f"what the paper prints for MB and Drop in {findings.blank_as_printed()} cells.\n"
     )
     return "\n".join([findings.headline().to_markdown(), text])
+
+
+def _benchmark(numbers: Numbers) -> str:
+    """What the benchmark comes to, as its own command has written it."""
+    return benchmark_section(numbers.claims.source.results_dir, "summary") + "\n"
 
 
 def _tables(numbers: Numbers) -> str:
@@ -222,7 +227,7 @@ def _figure(title: str, path: str) -> str:
 Section = Callable[[Numbers], str]
 
 DOCUMENTS: Mapping[str, Mapping[str, Section]] = {
-    "README.md": {"headline": _headline, "why": _why_in_short},
+    "README.md": {"headline": _headline, "why": _why_in_short, "benchmark": _benchmark},
     "docs/concepts/two_rounds.md": {"two_rounds": _two_rounds},
     "docs/science/results.md": {"results": _tables, "hours": _hours},
     "docs/science/private_features.md": {

@@ -31,7 +31,6 @@ from lpgnn.report.templates import markdown_templates
 from lpgnn.rows import RowStore, write_atomically
 
 ROUNDING, CHECK = "rounding.csv", "independent_check.csv"
-BENCHMARK = "benchmark/notes.md"  # a section that ``lpgnn.benchmark`` writes
 # The tables that lpgnn.tune found, not the authors.
 TUNED = ("conditioned", "residual")
 _FILTERS = {"kprop": "paper's protocol", "conditioned": "conditioned"}
@@ -78,12 +77,14 @@ def fill(template: str, claims: Claims) -> str:
         shifts=Shifts(folder / SHIFTS),
         hparams={name: hyperparameters(name) for name in TUNED},
         tuned_on=tuned_on,
-        benchmark=_section(folder / BENCHMARK),
+        benchmark=benchmark_section(folder, "notes"),
         tuned_titles=[title(graph) for graph in tuned_on],
     )
 
 
-def _section(path: Path) -> str:
+def benchmark_section(results_dir: Path, name: str) -> str:
+    """A section that ``python -m lpgnn.benchmark`` writes to a file of its own."""
+    path = results_dir / "benchmark" / f"{name}.md"
     return path.read_text("utf-8").rstrip("\n") if path.is_file() else "Nothing is computed yet."
 
 
