@@ -7,12 +7,13 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 
 from benchmark.small_protocol import PROTOCOL
 from lpgnn.benchmark import __main__ as command
-from lpgnn.benchmark.entries import Entry, known_entries, read_entry
+from lpgnn.benchmark.entries import Entry, known_entries, read_entry, searched_together
 from lpgnn.benchmark.notes import Contest, contests, notes, summary
 from lpgnn.benchmark.pareto import front
 from lpgnn.benchmark.plan import BLANK, Plan, Setting, Values
@@ -54,7 +55,7 @@ def computed(tmp_path_factory: pytest.TempPathFactory) -> Plan:
     """All runs of the small benchmark."""
     folder = tmp_path_factory.mktemp("results")
     plan = Plan(PROTOCOL, ENTRIES, folder, (f"results_dir={folder}", "workers=0"))
-    assert run_points([point for tried in plan.trials().values() for _, point in tried]) == 0
+    assert run_points([p for tried in plan.trials().values() for _, own in tried for p in own]) == 0
     assert run_points([p for points in plan.reported(plan.chosen()).values() for p in points]) == 0
     return plan
 
@@ -82,7 +83,7 @@ def test_everyone_has_as_many_trials_on_one_collection() -> None:
     }
     for (name, _, y_eps), tried in trials.items():
         assert len(tried) == 3
-        for values, point in tried:
+        for values, (point,) in tried:
             settings = point.settings
             assert (settings.seed, settings.split, settings.repeats) == (1000, "collection", 1)
             assert settings.y_eps == y_eps
@@ -100,7 +101,7 @@ def test_the_reported_runs_have_the_values_of_the_lowest_noisy_validation_loss(
     store, reported = RowStore(computed.results_dir / "tuning"), computed.reported(chosen)
     for setting, tried in computed.trials().items():
         losses = []
-        for values, point in tried:
+        for values, (point,) in tried:
             configuration = point.settings.resolve()
             (row,) = store.finished("sbm", configuration.identity).values()
             key = (row["paper/qualified"] != "true", float(row["paper/val/loss"]))
@@ -113,6 +114,69 @@ def test_the_reported_runs_have_the_values_of_the_lowest_noisy_validation_loss(
                 kind, _, option = name.partition(".")
                 found = getattr(point.settings, kind)
                 assert (found[option] if option else found) == value
+
+
+def test_mechanisms_are_searched_together(computed: Plan) -> None:
+    """The values of the lowest loss on average over all mechanisms are those of each."""
+    mechanisms = {
+        name: Entry(name, name, "feature mechanism", settings={"mechanism": name})
+        for name in ("mb", "pm")
+    }
+    ss = Entry("ss", "ss", "label mechanism", settings={"label_mechanism": "ss"}, labels="private")
+    mine = Entry("mine", "Mine", "feature mechanism", settings={"mechanism": "lp"})
+    entries = {"mine": mine, "ss": ss, "forward": ENTRIES["forward"], **mechanisms}
+    plan = replace(computed, entries=entries, together={**mechanisms, "ss": ss})
+    trials = plan.trials()
+    # One search for all of them, in which those that run at a label budget have a say.
+    assert trials.keys() == {
+        ("", "sbm", 1.0),
+        ("", "sbm", math.inf),
+        ("forward", "sbm", 1.0),
+    }
+    assert [len(points) for _, points in trials["", "sbm", 1.0]] == [3, 3, 3]
+    assert [len(points) for _, points in trials["", "sbm", math.inf]] == [2, 2, 2]
+    together = [
+        p for (name, _, _), tried in trials.items() if not name for _, own in tried for p in own
+    ]
+    assert {p.label for p in together} == {"mb", "pm", "ss"}  # a submission has no say
+    assert run_points(together) == 0
+    store, chosen = RowStore(plan.results_dir / "tuning"), plan.chosen()
+    for y_eps, voters in ((1.0, 3), (math.inf, 2)):
+        keys = []
+        for values, points in trials["", "sbm", y_eps]:
+            rows = [
+                row
+                for point in points
+                for row in store.finished("sbm", point.settings.resolve().identity).values()
+            ]
+            assert len(rows) == voters
+            overfitted = sum(row["paper/qualified"] != "true" for row in rows)
+            keys.append(((overfitted, fmean(float(r["paper/val/loss"]) for r in rows)), values))
+        best = min(keys, key=lambda one: one[0])[1]
+        assert {str(chosen[name, "sbm", y_eps]) for name in ("mine", "mb", "pm")} == {str(best)}
+    assert chosen["ss", "sbm", 1.0] == chosen["mb", "sbm", 1.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "together"),
+    [
+        ({}, True),
+        ({"settings": {"mechanism": "pm", "+mechanism.sample": 2}}, True),
+        ({"settings": {"mechanism": "pm", "dropout": 0.5}}, False),
+        ({"search": {"+mechanism.sample": [1, 2]}}, False),
+        ({"exact_labels": {"learner": "drop"}}, False),
+        ({"trials": 0}, False),
+    ],
+)
+def test_who_is_searched_together(changes: dict[str, Any], together: bool) -> None:
+    entry = Entry("mine", "Mine", "feature mechanism", settings={"mechanism": "pm"})
+    assert replace(entry, **changes).is_searched_together is together
+
+
+def test_ours_that_are_searched_together() -> None:
+    names = set(searched_together())
+    features = {"mb", "1b", "lp", "ag", "duchi", "pm", "hm", "sw", "privunit", "grr_fs"}
+    assert names == features | {"ss", "rr_prior", "laplace_onehot"}
 
 
 def test_without_all_trials_only_what_has_none_is_chosen(computed: Plan, tmp_path: Path) -> None:
@@ -360,7 +424,7 @@ def test_the_page_and_tables_say_what_the_standings_say(
     computed: Plan, found: list[Standing], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: PROTOCOL)
-    monkeypatch.setattr("lpgnn.benchmark.entries.known_entries", lambda folder: ENTRIES)
+    monkeypatch.setattr("lpgnn.benchmark.entries.own_entries", lambda: ENTRIES)
     folder = computed.results_dir
     assert command.main(["page", f"results_dir={folder}"]) == 0
     page = (folder / "benchmark" / "leaderboard.html").read_text()
@@ -470,16 +534,17 @@ def test_a_dry_run_counts_both_stages_and_says_what_else_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: PROTOCOL)
-    monkeypatch.setattr("lpgnn.benchmark.entries.known_entries", lambda folder: ENTRIES)
+    monkeypatch.setattr("lpgnn.benchmark.entries.own_entries", lambda: ENTRIES)
     words = [f"results_dir={tmp_path}", "y_eps=1", "--entries", "mb", "--dry-run"]
     assert command.main(words) == 0
     out = capsys.readouterr().out
-    assert "search: 3 trials" in out
+    search, _, reported = out.partition(
+        "reported runs (the search of 1 of 1 settings is not done):"
+    )
+    assert "3 configurations, 0 done, 3 to do, about " in search
     # Two budgets of its own and as many controls, with the first trial's values.
-    assert "reported: 4 configurations, 1 of 1 settings as their first trial" in out
-    assert "3 configurations, 0 done, 3 to do, about " in out
-    assert "4 configurations, 0 done, 4 to do, about " in out
-    assert "missing of the whole benchmark: no entry is complete on sbm" in out
+    assert "4 configurations, 0 done, 4 to do, about " in reported
+    assert "still missing from the whole benchmark: no entry is complete on sbm" in out
 
 
 def test_a_method_of_ones_own_is_added_and_computed(

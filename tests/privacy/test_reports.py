@@ -56,6 +56,7 @@ LABELS = LabelReports(
     likelihood=torch.tensor([[0.25, 0.75, 1.0], [0.75, 0.25, 1.0]]),
     estimate=torch.tensor([[-0.5, 1.5, 0.0], [1.5, -0.5, 0.0]]),
     transition=torch.tensor([[0.75, 0.25], [0.25, 0.75]], dtype=torch.float64),
+    shares=torch.tensor([0.5, 0.5], dtype=torch.float64),
 )
 
 
@@ -99,6 +100,7 @@ def test_the_server_holds_these_fields_and_no_others() -> None:
         "likelihood",
         "estimate",
         "transition",
+        "shares",
     }
     valid = collected()
     assert (valid.num_nodes, valid.num_classes) == (3, 2)
@@ -122,6 +124,9 @@ def test_the_server_holds_these_fields_and_no_others() -> None:
         ("labels.likelihood", with_labels(likelihood=torch.ones(2, 2))),
         ("labels.likelihood", with_labels(likelihood=torch.ones(2, 3).double())),
         ("labels.estimate", with_labels(estimate=torch.zeros(3, 3))),
+        ("labels.shares", with_labels(shares=torch.tensor([0.5, 0.5]))),
+        ("labels.shares", with_labels(shares=torch.tensor([0.6, 0.6]).double())),
+        ("labels.shares", with_labels(shares=torch.tensor([1.1, -0.1]).double())),
         ("labels.transition", with_labels(transition=torch.eye(2))),
         ("labels.transition", with_labels(transition=torch.eye(3).double())),
         # Probabilities of reports, but in columns; a negative one; none.

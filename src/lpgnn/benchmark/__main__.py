@@ -81,7 +81,7 @@ def compute(config: Any) -> None:
 
 def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | None) -> None:
     """Hydra's sweep: the search, the reported runs with what it found, then the page."""
-    from lpgnn.benchmark.entries import add_entry
+    from lpgnn.benchmark.entries import add_entry, searched_together
     from lpgnn.benchmark.plan import Plan
     from lpgnn.benchmark.protocol import NARROWED, load_protocol
     from lpgnn.sweeps.session import Launcher, run_points
@@ -98,7 +98,7 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     protocol = load_protocol().narrowed(chosen)
     kept = tuple(text for text in overrides if text.partition("=")[0] not in chosen)
     folder = _results_dir(kept)
-    plan = Plan(protocol, _wanted(named, folder, added), folder, kept)
+    plan = Plan(protocol, _wanted(named, folder, added), folder, kept, searched_together())
 
     def compute_points(points: Sequence[Any]) -> int:
         launcher = None
@@ -112,9 +112,9 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
         add_entry(Path(added[-1]), folder)
         plan = replace(plan, entries=_wanted(named, folder))
         tried = plan.trials()
-    code, trials = 0, [point for tries in tried.values() for _, point in tries]
+    code, trials = 0, [point for tries in tried.values() for _, points in tries for point in points]
     if trials:
-        print(f"search: {len(trials)} trials", flush=True)
+        print("search:", flush=True)
         code = compute_points(trials)
     values = plan.chosen()
     beside = ""
@@ -122,11 +122,11 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     if config.dry_run and len(values) < len(candidates):
         # What the search will choose costs about as much as what it tries first.
         left = len(candidates) - len(values)
-        beside = f", {left} of {len(candidates)} settings as their first trial"
+        beside = f" (the search of {left} of {len(candidates)} settings is not done)"
         values = {setting: tries[0] for setting, tries in candidates.items()} | values
     reported = [point for points in plan.reported(values).values() for point in points]
     if reported:
-        print(f"reported: {len(reported)} configurations{beside}", flush=True)
+        print(f"reported runs{beside}:", flush=True)
         code = max(code, compute_points(reported))
     what = _complete(load_protocol(), kept)
     if config.dry_run:
@@ -139,14 +139,15 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
 
 def _complete(protocol: Any, overrides: Sequence[str]) -> Any:
     """What is there of the whole benchmark, whatever part of it was asked for."""
-    from lpgnn.benchmark.entries import known_entries
+    from lpgnn.benchmark.entries import known_entries, searched_together
     from lpgnn.benchmark.plan import Plan
     from lpgnn.benchmark.standings import computed
     from lpgnn.report.evidence import Source
 
     folder = _results_dir(overrides)
     kept = tuple(t for t in overrides if t.partition("=")[0] in ("results_dir", "data_dir"))
-    return computed(Plan(protocol, known_entries(folder), folder, kept), Source(folder))
+    plan = Plan(protocol, known_entries(folder), folder, kept, searched_together())
+    return computed(plan, Source(folder))
 
 
 def _write(what: Any, folder: Path) -> None:
@@ -160,7 +161,7 @@ def _write(what: Any, folder: Path) -> None:
 
 def _say_missing(what: Any) -> None:
     for line in what.unfinished_text():
-        print(f"missing of the whole benchmark: {line}")
+        print(f"still missing from the whole benchmark: {line}")
 
 
 def _checked(words: Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Entries of the benchmark: one YAML file a method, ours and yours."""
 
+import math
 import re
 import shutil
 import sys
@@ -99,6 +100,15 @@ class Entry:
         return {*self.settings, *self.private_labels, *self.exact_labels, *self.search}
 
     @property
+    def is_searched_together(self) -> bool:
+        """Whether only what nodes report is the entry's own: such entries share their values."""
+        own = {key.removeprefix("+").partition(".")[0] for key in self.given}
+        return own <= {"mechanism", "label_mechanism"} and not self.search and self.trials is None
+
+    def runs_at(self, y_eps: float) -> bool:
+        return self.labels == "all" or math.isfinite(y_eps)
+
+    @property
     def is_control(self) -> bool:
         return self.family == "control"
 
@@ -137,12 +147,25 @@ def read_entry(path: Path) -> Entry:
     return entry
 
 
+def own_entries() -> dict[str, Entry]:
+    """The entries of lpgnn."""
+    return _entries_of(conf_dir() / "benchmark" / "entries")
+
+
+def searched_together() -> dict[str, Entry]:
+    """Our mechanisms: no submission has a say in the values of others."""
+    return {name: one for name, one in own_entries().items() if one.is_searched_together}
+
+
 def known_entries(results_dir: Path) -> dict[str, Entry]:
     """Our entries, and those that were added to a results folder; controls first."""
-    folders = (conf_dir() / "benchmark" / "entries", added_folder(results_dir))
-    found = [read_entry(path) for folder in folders for path in sorted(folder.glob("*.yaml"))]
+    found = [*own_entries().values(), *_entries_of(added_folder(results_dir)).values()]
     found.sort(key=lambda entry: FAMILIES.index(entry.family))
     return {entry.name: entry for entry in found}
+
+
+def _entries_of(folder: Path) -> dict[str, Entry]:
+    return {path.stem: read_entry(path) for path in sorted(folder.glob("*.yaml"))}
 
 
 def read_submission(path: Path) -> Entry:

@@ -1,8 +1,8 @@
 """From protocol and entries to runs: the search first, then what is reported."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from lpgnn.benchmark.protocol import Protocol
 from lpgnn.composition import Point, expand_grid
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TUNING_SEED
-from lpgnn.rows import RowStore
+from lpgnn.rows import Row, RowStore
 from lpgnn.rows.metrics import OTHER_METRICS
 from lpgnn.tune import private_criterion
 
@@ -23,22 +23,29 @@ BLANK = "The blank control of a number has its ε_x and its random draws."
 Values = Mapping[str, Any]  # setting -> value
 Member = dict[str, Any]  # of a grid: settings with their choices
 Setting = tuple[str, str, float]  # entry, dataset, y_eps
+Trial = tuple[Values, list[Point]]  # values, and the runs that judge them
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The runs of some entries under a protocol."""
+    """The runs of some entries under a protocol.
+
+    Entries that differ in nothing but what nodes report are searched together: the values that do
+    best on average over ``together`` are those of all of them, so that a mechanism is compared with
+    a mechanism, and not with the luck of a search.  All others are searched one by one.
+    """
 
     protocol: Protocol
     entries: Mapping[str, Entry]
     results_dir: Path
     overrides: tuple[str, ...] = ()  # where data and results lie, workers, device
+    together: Mapping[str, Entry] = field(default_factory=dict)
 
     def settings(self) -> Iterator[tuple[Entry, Setting]]:
         for entry in self.entries.values():
             for dataset in self.protocol.datasets:
                 for y_eps in self.protocol.y_eps:
-                    if not (entry.labels == "private" and math.isinf(y_eps)):
+                    if entry.runs_at(y_eps):
                         yield entry, (entry.name, dataset, y_eps)
 
     @cached_property
@@ -53,38 +60,53 @@ class Plan:
             )
         }
 
-    def trials(self) -> dict[Setting, list[tuple[Values, Point]]]:
-        """The runs of the search, on one collection; none where there is nothing to choose."""
-        candidates = {
-            setting: values for setting, values in self.candidates.items() if len(values) > 1
-        }
-        members = [
-            {**self._tuned(entry, setting), **values}
-            for entry, setting in self.settings()
-            for values in candidates.get(setting, ())
-        ]
-        points = iter(expand_grid(members, self._tuning_overrides))
-        return {
-            setting: [(values, next(points)[0]) for values in own]
-            for setting, own in candidates.items()
-        }
+    def trials(self) -> dict[Setting, list[Trial]]:
+        """The runs of each search, on one collection; none where there is nothing to choose."""
+        found: dict[Setting, list[Trial]] = {}
+        members, points_of = list[Member](), list[list[Point]]()
+        for entry, setting in self.settings():
+            key, voters = self._search_of(entry, setting)
+            candidates = self.candidates[setting]
+            if key in found or len(candidates) == 1:
+                continue
+            found[key] = [(values, []) for values in candidates]
+            for values, points in found[key]:
+                for voter in voters:
+                    members.append({**self._tuned(voter, (voter.name, *setting[1:])), **values})
+                    points_of.append(points)
+        expanded = expand_grid(members, self._tuning_overrides)
+        for points, (point,) in zip(points_of, expanded, strict=True):
+            points.append(point)
+        return found
 
     def chosen(self) -> dict[Setting, Values]:
         """The best trial of each by the loss on noisy validation labels, where all are done."""
-        store = RowStore(tuning_folder(self.results_dir))
-        found = {
-            setting: values[0] for setting, values in self.candidates.items() if len(values) == 1
-        }
-        for setting, tried in self.trials().items():
+        store, best = RowStore(tuning_folder(self.results_dir)), dict[Setting, Values]()
+        for key, tried in self.trials().items():
             scores = []
-            for values, point in tried:
-                one = point.settings.resolve(fetch=False)
-                rows = store.finished(one.dataset.name, one.identity)
-                scores.append((private_criterion(rows.values()), values) if rows else None)
-            known = [score for score in scores if score is not None]
-            if len(known) == len(tried):
-                found[setting] = min(known, key=lambda score: score[0])[1]
+            for values, points in tried:
+                judged = [list(_finished(point, store)) for point in points]
+                if all(judged):
+                    rows = (row for own in judged for row in own)
+                    scores.append((private_criterion(rows), values))
+            if len(scores) == len(tried):
+                best[key] = min(scores, key=lambda score: score[0])[1]
+        found = dict[Setting, Values]()
+        for entry, setting in self.settings():
+            key, _ = self._search_of(entry, setting)
+            if len(self.candidates[setting]) == 1:
+                found[setting] = self.candidates[setting][0]
+            elif key in best:
+                found[setting] = best[key]
         return found
+
+    def _search_of(self, entry: Entry, setting: Setting) -> tuple[Setting, list[Entry]]:
+        """The search that decides on an entry's values, and whose runs judge them."""
+        _, dataset, y_eps = setting
+        voters = [one for one in self.together.values() if one.runs_at(y_eps)]
+        if entry.is_searched_together and voters:
+            return ("", dataset, y_eps), voters
+        return setting, [entry]
 
     def reported(self, chosen: Mapping[Setting, Values]) -> dict[Setting, list[Point]]:
         """The runs that are shown: an entry's own, and those on blank reports (control=True)."""
@@ -160,6 +182,11 @@ class Plan:
         }
         size = min(self.protocol.trials, len(ParameterGrid(space)))
         return list(ParameterSampler(space, size, random_state=TUNING_SEED))
+
+
+def _finished(point: Point, store: RowStore) -> Iterable[Row]:
+    one = point.settings.resolve(fetch=False)
+    return store.finished(one.dataset.name, one.identity).values()
 
 
 def tuning_folder(results_dir: Path) -> Path:

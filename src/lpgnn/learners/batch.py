@@ -51,7 +51,6 @@ class LabelBatch:
         diagonal = noise_excess.diagonal(dim1=1, dim2=2)  # [R, k]
         if all(_is_diagonal_above_floor(own) for own in labels):
             noise_excess = diagonal[:, :, None]
-        correct = transition.diagonal(dim1=1, dim2=2).mean(1)
         return cls(
             classes=torch.stack([own.classes for own in labels]).to(device),
             lowest=lowest,
@@ -60,7 +59,7 @@ class LabelBatch:
             noise_excess=noise_excess,
             train=torch.stack(train).to(device, torch.float32),
             val=torch.stack([c.val_mask for c in collected]).to(device, torch.float32),
-            accuracy_bound=correct.to(device, torch.float32),
+            accuracy_bound=torch.stack([own.accuracy for own in labels]).to(device, torch.float32),
         )
 
     def taken_as_exact(self) -> "LabelBatch":

@@ -101,7 +101,8 @@ class LabelMechanism(Component, ABC):
         likelihood[:, labelled] = self.likelihood(reports).float().t()
         estimate = torch.zeros(self.num_classes, labelled.numel())
         estimate[:, labelled] = self.estimate(reports).float().t()
-        return LabelReports(classes, likelihood, estimate, self.transition())
+        shares = class_shares(estimate[:, labelled])
+        return LabelReports(classes, likelihood, estimate, self.transition(), shares)
 
 
 @dataclass(frozen=True)
@@ -155,3 +156,19 @@ class ExactLabels(ClassMechanism):
 
     def perturb(self, labels: Tensor, *, generator: torch.Generator) -> Tensor:
         return labels.clone()
+
+
+def class_shares(estimates: Tensor) -> Tensor:
+    """Class frequencies from unbiased estimates of labels, as probabilities.  [c, n] -> [c] float64
+
+    The nearest vector of probabilities to their mean; equal ones if there is no report.
+    """
+    c, n = estimates.shape
+    if n == 0:
+        return torch.full((c,), 1 / c, dtype=torch.float64)
+    mean = estimates.double().mean(1)
+    falling = mean.sort(descending=True).values
+    excess = (falling.cumsum(0) - 1) / torch.arange(1, c + 1)
+    shift = excess[(falling > excess).nonzero()[-1]]
+    shares = (mean - shift).clamp_(min=0)
+    return shares / shares.sum()

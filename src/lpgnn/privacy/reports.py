@@ -74,10 +74,16 @@ class LabelReports:
     likelihood: Tensor  # [c, N]: p(report | class); ones where a node is not labelled
     estimate: Tensor  # [c, N]: unbiased for the one-hot label; zeros where a node is not labelled
     transition: Tensor  # [c, c] float64: p(likeliest class = k | label = y), public
+    shares: Tensor  # [c] float64: how frequent the classes are, as far as the reports tell
 
     @property
     def num_classes(self) -> int:
         return self.likelihood.shape[0]
+
+    @property
+    def accuracy(self) -> Tensor:
+        """Acc*: how often the likeliest class is the true one.  -> [] float64"""
+        return self.shares @ self.transition.diagonal()
 
     def select(self, nodes: Tensor) -> "LabelReports":
         """The reports of some nodes, in the order given."""
@@ -144,6 +150,7 @@ class Collected:
             ("labels.likelihood", self.labels.likelihood, (c, nodes), torch.float32),
             ("labels.estimate", self.labels.estimate, (c, nodes), torch.float32),
             ("labels.transition", self.labels.transition, (c, c), torch.float64),
+            ("labels.shares", self.labels.shares, (c,), torch.float64),
             ("train_mask", self.train_mask, (nodes,), torch.bool),
             ("val_mask", self.val_mask, (nodes,), torch.bool),
         ):
@@ -170,6 +177,9 @@ class Collected:
         if bool((labels.transition < 0).any()) or not bool(((rows - 1).abs() < 1e-6).all()):
             found = f"rows with sums {', '.join(f'{row:.4g}' for row in rows.tolist())}"
             raise InputError("labels.transition", found, "every row must be probabilities")
+        if bool((labels.shares < 0).any()) or not abs(float(labels.shares.sum()) - 1) < 1e-6:
+            found = ", ".join(f"{share:.4g}" for share in labels.shares.tolist())
+            raise InputError("labels.shares", found, "must be probabilities that add up to 1")
         known = labels.classes[labelled]
         if bool(((known < 0) | (known >= labels.num_classes)).any()):
             raise InputError(

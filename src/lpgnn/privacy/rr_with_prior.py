@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
+from lpgnn.components import before
 from lpgnn.errors import InputError
 from lpgnn.privacy.label_mechanism import ClassMechanism
 from lpgnn.privacy.randomized_response import RandomizedResponse
@@ -35,11 +36,15 @@ class RRWithPrior(ClassMechanism):
 
     prior: Sequence[float] | None = None
     pilot_share: float = 0.2
+    # equal names earlier rows, whose Acc* took classes as equally frequent; no more are made.
+    shares: Literal["prior", "equal"] = field(default="prior", metadata=before("equal"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.pilot_share < 1:
             raise InputError("pilot_share", self.pilot_share, "must lie strictly between 0 and 1")
+        if self.shares not in ("prior", "equal"):
+            raise InputError("shares", self.shares, "must be prior")
         if self.prior is not None:
             object.__setattr__(self, "prior", tuple(self.prior))
             self._check_prior(tuple(self.prior))
@@ -100,6 +105,9 @@ class RRWithPrior(ClassMechanism):
     def collect(
         self, labels: Tensor, labelled: Tensor, *, generator: torch.Generator
     ) -> LabelReports:
+        if self.shares != "prior":
+            allowed = "names earlier rows; a run must have prior"
+            raise InputError("label_mechanism.shares", self.shares, allowed)
         if self.prior is not None:
             return super().collect(labels, labelled, generator=generator)
         order = labelled.nonzero()[:, 0]
@@ -109,7 +117,7 @@ class RRWithPrior(ClassMechanism):
         pilots[order[:count]] = True
         first = RandomizedResponse(self.epsilon, self.num_classes)
         early = first.collect(labels, pilots, generator=generator)
-        informed = self.replace(prior=estimated_prior(early.estimate[:, pilots]))
+        informed = self.replace(prior=tuple(early.shares.tolist()))
         late = informed.collect(labels, labelled & ~pilots, generator=generator)
         share = count / max(1, len(order))
         return LabelReports(
@@ -117,25 +125,19 @@ class RRWithPrior(ClassMechanism):
             torch.where(pilots, early.likelihood, late.likelihood),
             torch.where(pilots, early.estimate, late.estimate),
             share * early.transition + (1 - share) * late.transition,
+            early.shares,
         )
+
+    def received(
+        self, reports: Tensor, labelled: Tensor, *, generator: torch.Generator
+    ) -> LabelReports:
+        found = super().received(reports, labelled, generator=generator)
+        if self.prior is None:
+            return found
+        # Reports are silent on the classes outside the k; the prior is not.
+        return replace(found, shares=torch.tensor(self.prior, dtype=torch.float64))
 
     def parameters(self) -> dict[str, float]:
         if self.prior is None:
             return {"pilot_share": self.pilot_share}
         return {"k": float(len(self.top()))}
-
-
-def estimated_prior(estimates: Tensor) -> tuple[float, ...]:
-    """Class frequencies from unbiased estimates of labels, as probabilities.  [c, n] -> c
-
-    The nearest vector of probabilities to their mean; equal ones if there is no report.
-    """
-    c, n = estimates.shape
-    if n == 0:
-        return (1 / c,) * c
-    mean = estimates.double().mean(1)
-    falling = mean.sort(descending=True).values
-    excess = (falling.cumsum(0) - 1) / torch.arange(1, c + 1)
-    shift = excess[(falling > excess).nonzero()[-1]]
-    prior = (mean - shift).clamp_(min=0)
-    return tuple((prior / prior.sum()).tolist())
