@@ -10,11 +10,14 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+import scipy.stats
 
 from benchmark.small_protocol import PROTOCOL
 from lpgnn.benchmark import __main__ as command
+from lpgnn.benchmark import caveats
 from lpgnn.benchmark.entries import Entry, known_entries, read_entry, searched_together
 from lpgnn.benchmark.notes import Contest, contests, notes, summary
+from lpgnn.benchmark.page import write_benchmark
 from lpgnn.benchmark.pareto import front
 from lpgnn.benchmark.plan import BLANK, Plan, Setting, Values
 from lpgnn.benchmark.protocol import load_protocol
@@ -29,8 +32,8 @@ from lpgnn.benchmark.standings import (
 )
 from lpgnn.benchmark.standings import computed as what_is_there
 from lpgnn.errors import InputError
-from lpgnn.report.evidence import Source
-from lpgnn.report.paired import Difference
+from lpgnn.report.evidence import Cell, Source
+from lpgnn.report.paired import Difference, holm
 from lpgnn.rows import RowStore
 from lpgnn.sweeps.session import run_points
 
@@ -269,8 +272,8 @@ def test_who_lacks_repeats_has_no_rank_and_no_verdict(there: Computed) -> None:
         elif one.entry.name == "forward":
             assert one.rank == 1
             assert one.labels_only is not None
-            # Alone in its family: nothing to correct.
-            assert one.labels_only.holm_p == pytest.approx(one.labels_only.difference.p)
+            # Two in its family, one for each feature budget.
+            assert one.labels_only.holm_p <= 2 * one.labels_only.difference.p + 1e-12
     assert [one.entry.name for one in overall(found)] == ["forward"]
 
 
@@ -281,11 +284,12 @@ def test_a_control_that_lacks_repeats_is_none(there: Computed) -> None:
     assert {one.beats_both for one in own} == {None}
 
 
+def by_another_engine(cell: Cell) -> Cell:
+    return replace(cell, rows=[{**row, "engine": "another"} for row in cell.rows])
+
+
 def test_a_control_of_another_engine_is_named(there: Computed) -> None:
-    blanks = {
-        place: replace(cell, rows=[{**row, "engine": "another"} for row in cell.rows])
-        for place, cell in there.blanks.items()
-    }
+    blanks = {place: by_another_engine(cell) for place, cell in there.blanks.items()}
     own = [s for s in standings(replace(there, blanks=blanks)) if not s.entry.is_control]
     assert {one.lacks for one in own} == {("blank: computed by another engine",)}
 
@@ -330,7 +334,7 @@ def test_the_front_is_what_no_smaller_budget_reaches() -> None:
 
 
 def test_contests_with_the_default(computed: Plan, found: list[Standing]) -> None:
-    (contest,) = contests(found, computed, ["forward", "nobody"])
+    (contest,) = contests(found, computed, ["forward", "nobody"], "mb")
     own = {s.x_eps: s.summary.mean for s in found if s.entry.name == "forward"}
     usual = {s.x_eps: s.summary.mean for s in found if s.entry.name == "mb" and s.y_eps == 1.0}
     assert contest.cells == len(contest.found) == 2
@@ -338,7 +342,7 @@ def test_contests_with_the_default(computed: Plan, found: list[Standing]) -> Non
         sorted(own[eps] - usual[eps] for eps in own)
     )
     verdicts = {
-        (against(1, 0.01), against(2, 0.2)): "higher in every cell",
+        (against(1, 0.01), against(2, 0.2)): "higher in every cell, shown in 1",
         (against(1, 0.01), against(-2, 0.2)): "not higher in 1 of 2 cells",
         (against(1, 0.01),): "undecided",
     }
@@ -346,6 +350,73 @@ def test_contests_with_the_default(computed: Plan, found: list[Standing]) -> Non
         made = Contest(contest.entry, "sbm", 2, differences)
         assert made.verdict == verdict
         assert made.count("above") == 1
+    sure, same = (against(1, 0.01), against(2, 0.01)), (against(0, 1.0), against(0, 1.0))
+    assert Contest(contest.entry, "sbm", 2, sure).verdict == "above in every cell"
+    assert Contest(contest.entry, "sbm", 2, same).verdict == "the same"
+
+
+def test_contests_between_two_engines_are_by_welchs_test(
+    computed: Plan, found: list[Standing]
+) -> None:
+    moved = [
+        replace(s, cell=by_another_engine(s.cell)) if s.entry.name == "forward" else s
+        for s in found
+    ]
+    (contest,) = contests(moved, computed, ["forward"], "mb")
+    for one, x_eps in zip(contest.found, (0.1, 1.0), strict=True):
+        ours, theirs = (
+            [*s.cell.values("paper", s.metric).values()]
+            for name in ("forward", "mb")
+            for s in found
+            if (s.entry.name, s.x_eps, s.y_eps) == (name, x_eps, 1.0)
+        )
+        expected = scipy.stats.ttest_ind(ours, theirs, equal_var=False)
+        assert one.difference.mean == pytest.approx(fmean(ours) - fmean(theirs))
+        assert one.difference.p == pytest.approx(expected.pvalue)
+
+
+def test_the_tests_of_a_graph_are_one_family(found: list[Standing]) -> None:
+    for control in ("blank", "labels_only"):
+        judged = [getattr(s, control) for s in found if getattr(s, control) is not None]
+        assert len(judged) == 6  # of both label budgets
+        assert [one.holm_p for one in judged] == holm([one.difference.p for one in judged])
+
+
+def test_ranks_and_sentences_wait_for_a_graph_to_be_complete(
+    there: Computed, tmp_path: Path
+) -> None:
+    part = without_a_repeat(there, "forward")
+    assert (there.whole, part.whole) == (("sbm",), ())
+    (tmp_path / "benchmark").mkdir()
+    write_benchmark(part, tmp_path)
+    assert "Not complete" in (tmp_path / "benchmark" / "sbm.md").read_text()
+    assert "Graphs that are complete: none yet." in (tmp_path / "benchmark/ranks.md").read_text()
+    assert "What spending" not in (tmp_path / "benchmark" / "notes.md").read_text()
+    # A graph whose rows are gone has no table.
+    (tmp_path / "benchmark" / "cora.md").write_text("old")
+    protocol = replace(PROTOCOL, metrics={**PROTOCOL.metrics, "cora": "acc"})
+    write_benchmark(replace(part, plan=replace(part.plan, protocol=protocol)), tmp_path)
+    assert not (tmp_path / "benchmark" / "cora.md").exists()
+
+
+def test_caveats_are_counted_from_the_rows(there: Computed, found: list[Standing]) -> None:
+    mb = next(s for s in found if s.entry.name == "mb" and s.y_eps == 1.0)
+    kept = (1, 3, 96)
+    rows = [{**row, "paper/epoch": str(e)} for row, e in zip(mb.cell.rows, kept, strict=True)]
+    point = replace(mb.cell.point, settings=replace(mb.cell.point.settings, max_epochs=100))
+    trained = replace(mb, cell=replace(mb.cell, rows=rows, point=point))
+    grid = caveats.epochs([trained], "paper")
+    assert grid is not None
+    assert "| sbm | 1 | 3 | 33 % | 67 % |" in grid.to_markdown()
+    assert trained.is_hardly_trained("paper")
+    assert caveats.same_runs(found) == ""
+    other = replace(mb, entry=ENTRIES["forward"])
+    assert "(Forward: 1)" in caveats.same_runs([mb, other])
+    text = caveats.search_text(there.plan)
+    assert "3 candidates" in text
+    assert "No search: none." in text
+    none = replace(there.plan, entries={"mine": replace(ENTRIES["mb"], title="Mine", trials=0)})
+    assert "No search: Mine." in caveats.search_text(none)
 
 
 def test_the_summary_counts_what_is_above_the_controls(
@@ -434,14 +505,14 @@ def test_the_page_and_tables_say_what_the_standings_say(
         lines = list(csv.DictReader(file))
     assert len(rows) == len(lines) == len(found)
     for row, line, one in zip(rows, lines, found, strict=True):
-        assert row["mean"] == round(one.summary.mean, 2)
+        assert row["mean"] == round(one.summary.mean, 4)
         assert float(line["mean"]) == pytest.approx(one.summary.mean, abs=1e-4)
         assert row["beats"] == one.beats_both
         assert line["id"] == one.cell.identity
     table = (folder / "benchmark" / "sbm.md").read_text()
     assert str(found[-1].summary) in table
     assert "Multi-bit" in (folder / "benchmark" / "cost.md").read_text()
-    best = overall(found)[0]
+    best = overall([one for one in found if one.y_eps == 1.0])[0]
     stand = f"| {best.entry.title} | {best.settings} | {best.place:.0f} |"
     assert stand in (folder / "benchmark" / "ranks.md").read_text()
     assert f'<td data-name="Place">{best.place:.0f}</td>' in page

@@ -4,23 +4,24 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lpgnn.benchmark import caveats
 from lpgnn.benchmark.entries import Entry
-from lpgnn.benchmark.plan import BLANK, Plan
+from lpgnn.benchmark.plan import BLANK, DEFAULT, Plan
 from lpgnn.benchmark.standings import Against, Computed, Standing, against, sentence
 from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, value_text
 from lpgnn.report.templates import markdown_templates
 
-DEFAULT = "mb"  # randomized response and Drop, as most entries have them
-# Whether they stay above Drop where labels are private.
+# Whether they stay above Drop where labels are private, tuned as others are and as published.
 ABOVE_DROP = ("residual", "two_round")
+DROPS = (DEFAULT, "lpgnn")
 # Those that decide what a node reports of its features.
 REPORTING = ("whole method", "feature mechanism")
 
 
 @dataclass(frozen=True)
 class Contest:
-    """An entry against the default on one graph, in all cells with private labels."""
+    """An entry against another on one graph, in all cells with private labels."""
 
     entry: Entry
     dataset: str
@@ -39,8 +40,12 @@ class Contest:
     def verdict(self) -> str:
         if len(self.found) < self.cells:
             return "undecided"
+        if all(one.difference.mean == 0 for one in self.found):
+            return "the same"
+        if self.count("above") == self.cells:
+            return "above in every cell"
         if self.higher == self.cells:
-            return "higher in every cell"
+            return f"higher in every cell, shown in {self.count('above')}"
         return f"not higher in {self.cells - self.higher} of {self.cells} cells"
 
     def line(self) -> list[str]:
@@ -51,21 +56,26 @@ class Contest:
         return [self.entry.title, self.dataset, done, span, *map(str, counts), self.verdict]
 
 
-def contests(found: Sequence[Standing], plan: Plan, names: Sequence[str]) -> list[Contest]:
-    """Entries against the default, with Holm's correction over the cells of an entry on a graph."""
+def contests(
+    found: Sequence[Standing], plan: Plan, names: Sequence[str], other: str
+) -> list[Contest]:
+    """Entries against another, with Holm's correction over the cells of an entry on a graph.
+
+    Paired by repeat, and by Welch's test where two engines have computed them.
+    """
     budgets = [eps for eps in plan.protocol.y_eps if math.isfinite(eps)]
-    default = {one.place[1:]: one for one in found if one.entry.name == DEFAULT and one.is_complete}
+    rivals = {one.place[1:]: one for one in found if one.entry.name == other and one.is_complete}
     datasets = list(dict.fromkeys(one.dataset for one in found))
     made = []
     for name in (name for name in names if name in plan.entries):
         for dataset in datasets:
             pairs = [
-                (one, default[one.place[1:]].cell)
+                (one, rivals[one.place[1:]].cell)
                 for one in found
                 if (one.entry.name, one.dataset) == (name, dataset)
-                and (one.y_eps in budgets and one.is_complete and one.place[1:] in default)
+                and (one.y_eps in budgets and one.is_complete and one.place[1:] in rivals)
             ]
-            judged = against(pairs, plan.protocol.selection)
+            judged = against(pairs, plan.protocol.selection, unpaired=True)
             differences = tuple(one for one in judged if isinstance(one, Against))
             cells = len(budgets) * len(plan.protocol.x_eps)
             if differences:
@@ -74,10 +84,10 @@ def contests(found: Sequence[Standing], plan: Plan, names: Sequence[str]) -> lis
 
 
 def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
-    """The section, without its heading."""
+    """The section, without its heading; of graphs that are not complete it says just that."""
     environment = markdown_templates("benchmark")
     environment.filters["grid"] = lambda grid: grid.to_markdown().rstrip("\n")
-    plan = what.plan
+    plan, found = what.plan, [one for one in found if one.dataset in what.whole]
     labels = [name for name, entry in plan.entries.items() if entry.family == "label mechanism"]
     datasets = list(dict.fromkeys(one.dataset for one in found))
     largest = max(plan.protocol.x_eps)
@@ -86,6 +96,10 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
         blank_text=BLANK,
         changes=changes,
         unfinished=what.unfinished_text(),
+        search_text=caveats.search_text(plan),
+        labels_text=caveats.LABELS,
+        epochs=caveats.epochs(found, plan.protocol.selection),
+        same_runs=caveats.same_runs(found),
         cells=_cells(found, datasets),
         largest=value_text(canonical(largest)),
         gains=[
@@ -94,15 +108,20 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
             if (grid := _gains(found, datasets, largest, y_eps)) is not None
         ],
         sentences=[(dataset, sentence(dataset, found)) for dataset in datasets],
-        drop=_contests(contests(found, plan, ABOVE_DROP)),
-        labels=_contests(contests(found, plan, labels)),
+        drops=[
+            (plan.entries[name].title, grid)
+            for name in DROPS
+            if name in plan.entries
+            and (grid := _contests(contests(found, plan, ABOVE_DROP, name))) is not None
+        ],
+        labels=_contests(contests(found, plan, labels, DEFAULT)),
     )
 
 
 def summary(what: Computed, found: Sequence[Standing]) -> str:
     """A sentence and a table over all graphs that are complete, for those who read no more."""
-    protocol, lacking = what.plan.protocol, what.unfinished()
-    complete = [one for one in found if not lacking[one.dataset]]
+    protocol = what.plan.protocol
+    complete = [one for one in found if one.dataset in what.whole]
     datasets = list(dict.fromkeys(one.dataset for one in complete))
     if not datasets:
         return "No graph is complete yet.\n"
@@ -117,8 +136,8 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
     text = (
         f"{len(methods)} methods at ε_x={x_eps} and ε_y={y_eps}, {protocol.repeats} repeats each, "
         f"as many trials for everyone: of {len(judged)} comparisons with blank reports through the "
-        f"same method {above} are above 0 after Holm's correction, and {both} are above labels "
-        "only as well.\n"
+        f"same method {above} are above 0 after Holm's correction over those of a graph, and "
+        f"{both} are above labels only as well.\n"
     )
     return "\n".join([text, _cells(complete, datasets).to_markdown()])
 

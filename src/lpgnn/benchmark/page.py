@@ -7,9 +7,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from lpgnn.benchmark import caveats
 from lpgnn.benchmark.notes import notes, summary
 from lpgnn.benchmark.pareto import draw_pareto
-from lpgnn.benchmark.plan import BLANK, Plan
+from lpgnn.benchmark.plan import BLANK
 from lpgnn.benchmark.printed import printed_numbers
 from lpgnn.benchmark.standings import (
     Against,
@@ -22,7 +23,7 @@ from lpgnn.benchmark.standings import (
     standings,
     to_csv,
 )
-from lpgnn.report.evidence import other_rule
+from lpgnn.report.evidence import DAGGER, EARLY, other_rule
 from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, symbol, value_text
 from lpgnn.report.templates import page_templates
@@ -39,26 +40,31 @@ def write_benchmark(what: Computed, results_dir: Path) -> Path:
     """Write everything to results_dir/benchmark; returns the path of the page."""
     folder, protocol = results_dir / "benchmark", what.plan.protocol
     found, other = standings(what), other_rule(protocol.selection)
-    changes = rule_sentence(found, standings(what, other), other)
-    write_atomically(folder / "standings.csv", to_csv(found))
+    whole = [one for one in found if one.dataset in what.whole]
+    changes = rule_sentence(whole, standings(what, other), other)
+    write_atomically(folder / "standings.csv", to_csv(found, protocol.selection))
     datasets = [name for name in protocol.datasets if any(s.dataset == name for s in found)]
-    for dataset in datasets:
+    for dataset in protocol.datasets:
         here = [one for one in found if one.dataset == dataset]
-        write_atomically(folder / f"{dataset}.md", _tables(dataset, here, what.plan))
+        if here:
+            write_atomically(folder / f"{dataset}.md", _tables(dataset, here, what))
+        else:  # a table of rows that are gone
+            (folder / f"{dataset}.md").unlink(missing_ok=True)
     write_atomically(folder / "cost.md", _costs(found))
-    write_atomically(folder / "ranks.md", _ranks(found))
+    write_atomically(folder / "ranks.md", _ranks(whole))
     write_atomically(folder / "printed.md", printed_numbers(found, protocol))
     write_atomically(folder / "notes.md", notes(what, found, changes))
     write_atomically(folder / "summary.md", summary(what, found))
     drawing = draw_pareto(found, datasets, folder)
     page = folder / "leaderboard.html"
-    write_atomically(page, _page(what, found, datasets, changes, drawing))
+    write_atomically(page, _page(what, found, whole, datasets, changes, drawing))
     return page
 
 
-def _tables(dataset: str, here: Sequence[Standing], plan: Plan) -> str:
+def _tables(dataset: str, here: Sequence[Standing], what: Computed) -> str:
     """A table for each label budget: entries by feature budget, and what is above the controls."""
-    parts = [f"# {dataset}: {here[0].metric}\n\n{sentence(dataset, here)}\n"]
+    protocol = what.plan.protocol
+    parts = [f"# {dataset}: {here[0].metric}\n\n{_bought(dataset, here, what)}\n", _READ]
     for y_eps in sorted({one.y_eps for one in here}):
         group = [one for one in here if one.y_eps == y_eps]
         budgets = sorted({one.x_eps for one in group if math.isfinite(one.x_eps)})
@@ -69,21 +75,34 @@ def _tables(dataset: str, here: Sequence[Standing], plan: Plan) -> str:
         for own in sorted(entries.values(), key=_mean_rank):
             at = {one.x_eps: one for one in own}
             cells = [at.get(x_eps) or at.get(math.inf) for x_eps in budgets]
-            rows.append([Shown(own[0].entry.title), *(_shown(one) for one in cells)])
+            shown = (_shown(one, protocol.selection) for one in cells)
+            rows.append([Shown(own[0].entry.title), *shown])
         headings = ["Entry", *(f"ε_x={canonical(x_eps)}" for x_eps in budgets)]
         title = f"ε_y={value_text(canonical(y_eps))}"
         parts.append(f"## {title}\n\n{Grid(headings, [rows]).to_markdown()}")
-    protocol = plan.protocol
     parts.append(
         f"± is half a 95 % t interval over {protocol.repeats} repeats; the epoch is that of the "
-        f"{protocol.selection} rule. Entries stand in the order of their mean rank. Behind a "
-        "number: the paired difference to blank reports through the same method / to labels only; "
-        "– where a control is missing. Bold: above both controls after Holm's correction over the "
-        "entries of a setting. Labels only and features without noise spend no ε_x, and are the "
-        "same at every one. "
-        f"{BLANK} Printed: what the method's own paper says, under its own protocol.\n"
+        f"{protocol.selection} rule. Entries stand in the order of their mean rank, behind the "
+        "controls. Labels only and features without noise spend no ε_x, and are the same at every "
+        f"one. {BLANK} Printed: what the method's own paper says, under its own protocol. "
+        f"{DAGGER}: at least half of the networks are kept by epoch {EARLY}; they have hardly "
+        "learned.\n"
     )
     return "\n".join(parts)
+
+
+_READ = (
+    "In brackets: the difference to blank reports through the same method / to labels only; – "
+    "where a control is missing. Bold: above both controls after Holm's correction over all "
+    "comparisons on this graph.\n"
+)
+
+
+def _bought(dataset: str, found: Sequence[Standing], what: Computed) -> str:
+    """The sentence on a graph; it waits until all entries are there."""
+    if dataset not in what.whole:
+        return "Not complete: what spending ε_x buys is said when all entries are there."
+    return sentence(dataset, found)
 
 
 def _mean_rank(own: Sequence[Standing]) -> tuple[int, float]:
@@ -94,7 +113,7 @@ def _mean_rank(own: Sequence[Standing]) -> tuple[int, float]:
     return (1, fmean(ranks)) if ranks else (2, 0.0)
 
 
-def _shown(one: Standing | None) -> Shown:
+def _shown(one: Standing | None, rule: str) -> Shown:
     if one is None:
         return Shown("–")
     parts = [_gain(against) for against in (one.blank, one.labels_only)]
@@ -102,7 +121,8 @@ def _shown(one: Standing | None) -> Shown:
     below = [f"printed: {one.printed}"] if one.printed is not None else []
     if not one.is_complete:
         below.append(f"{one.summary.count} of {one.cell.point.settings.repeats} repeats")
-    return Shown(f"{one.summary}{behind}", one.beats_both is True, "; ".join(below))
+    mark = f" {DAGGER}" if one.is_hardly_trained(rule) else ""
+    return Shown(f"{one.summary}{mark}{behind}", one.beats_both is True, "; ".join(below))
 
 
 def _gain(against: Against | None) -> str:
@@ -118,22 +138,40 @@ def _costs(found: Sequence[Standing]) -> str:
         cells = [[one.seconds for one in own if one.dataset == dataset] for dataset in datasets]
         rows.append([own[0].entry.title, *(f"{fmean(c):.2f}" if c else "–" for c in cells)])
     grid = Grid.of_text(["Seconds of one core per run", *datasets], rows)
-    return "# Cost\n\n" + grid.to_markdown() + "\nMeasured on a busy machine.\n"
-
-
-def _ranks(found: Sequence[Standing]) -> str:
-    """Entries over all settings: a graph with a feature and a label budget is one setting."""
-    rows = [
-        [one.entry.title, str(one.settings), f"{one.place:.0f}", *map(str, _counts(one))]
-        for one in overall(found)
-    ]
-    grid = Grid.of_text([*RANKS.values()], rows)
     return (
-        "# Ranks\n\n" + grid.to_markdown() + "\nPlace: the share of the other entries of a setting "
-        "that it is above, in percent, on average; equal ones count half, 100 is first everywhere. "
-        "Above: after Holm's correction over the entries of a setting. Entries for private labels "
-        "have half of the settings; those that lack repeats have no rank.\n"
+        f"# Cost\n\n{grid.to_markdown()}\nMeans over all settings that an entry has: learners and "
+        "label mechanisms run with private labels only, and LPGNN as published for five times as "
+        "many epochs. Measured on machines with other work, so compare with care.\n"
     )
+
+
+def _ranks(whole: Sequence[Standing]) -> str:
+    """Entries over all settings: a graph with a feature and a label budget is one setting."""
+    parts = ["# Ranks\n"]
+    for text, lines in _ranked(whole):
+        grid = Grid.of_text([*RANKS.values()], lines)
+        parts.append(f"## ε_y={text}\n\n{grid.to_markdown()}")
+    graphs = ", ".join(dict.fromkeys(one.dataset for one in whole)) or "none yet"
+    parts.append(
+        f"Graphs that are complete: {graphs}. Place: the share of the other entries of a setting "
+        "that it is above, in percent, on average; equal ones count half, 100 is first everywhere. "
+        "Above: after Holm's correction over all comparisons on a graph.\n"
+    )
+    return "\n".join(parts)
+
+
+def _ranked(whole: Sequence[Standing]) -> list[tuple[str, list[list[str]]]]:
+    """The lines of the ranks, by label budget: learners run with private labels only."""
+    return [
+        (
+            value_text(canonical(y_eps)),
+            [
+                [one.entry.title, str(one.settings), f"{one.place:.0f}", *map(str, _counts(one))]
+                for one in overall([s for s in whole if s.y_eps == y_eps])
+            ],
+        )
+        for y_eps in dict.fromkeys(one.y_eps for one in whole)
+    ]
 
 
 RANKS = {
@@ -149,6 +187,7 @@ def _counts(one: Overall) -> tuple[int, int, int, int]:
 def _page(
     what: Computed,
     found: Sequence[Standing],
+    whole: Sequence[Standing],
     datasets: Sequence[str],
     changes: str,
     drawing: bytes,
@@ -158,32 +197,36 @@ def _page(
     environment = page_templates("benchmark")
     plan = what.plan
     return environment.get_template("leaderboard.html.j2").render(
-        rows=json.dumps([_row(one) for one in found]).replace("</", "<\\/"),
-        datasets=[(name, sentence(name, found)) for name in datasets],
+        rows=json.dumps([_row(one, plan.protocol.selection) for one in found]).replace(
+            "</", "<\\/"
+        ),
+        datasets=[(name, _bought(name, found, what)) for name in datasets],
         x_budgets=[canonical(x) for x in plan.protocol.x_eps],
         y_budgets=[(canonical(y), value_text(canonical(y))) for y in plan.protocol.y_eps],
         rank_headings=list(RANKS.values()),
-        ranks=[
-            (one.entry.title, one.settings, f"{one.place:.0f}", *_counts(one))
-            for one in overall(found)
-        ],
+        ranks=_ranked(whole),
         families=list(dict.fromkeys(one.entry.family for one in found)),
         protocol=plan.protocol,
         symbols={key: symbol(key) for key in ("x_eps", "y_eps")},
         changes=changes,
         rule_text=_RULE_TEXTS[plan.protocol.selection],
         blank_text=BLANK,
+        search_text=caveats.search_text(plan),
+        labels_text=caveats.LABELS,
+        same_runs=caveats.same_runs(whole),
+        dagger=DAGGER,
+        early=EARLY,
         unfinished=what.unfinished_text(),
         pareto=base64.b64encode(drawing).decode(),
     )
 
 
-def _row(one: Standing) -> dict[str, Any]:
+def _row(one: Standing, rule: str) -> dict[str, Any]:
     def against(found: Against | None) -> list[Any] | None:
         if found is None:
             return None
         between = found.difference
-        return [round(x, 2) for x in (between.mean, between.low, between.high)] + [found.verdict]
+        return [round(x, 4) for x in (between.mean, between.low, between.high)] + [found.verdict]
 
     return {
         "entry": one.entry.title,
@@ -195,13 +238,14 @@ def _row(one: Standing) -> dict[str, Any]:
         "x": canonical(one.x_eps),
         "y": canonical(one.y_eps),
         "rank": one.rank,
-        "mean": round(one.summary.mean, 2),
-        "ci": None if one.summary.ci is None else round(one.summary.ci, 2),
+        "mean": round(one.summary.mean, 4),
+        "ci": None if one.summary.ci is None else round(one.summary.ci, 4),
         "count": one.summary.count,
         "printed": None if one.printed is None else str(one.printed),
         "blank": against(one.blank),
         "labels": against(one.labels_only),
         "beats": one.beats_both,
+        "mark": DAGGER if one.is_hardly_trained(rule) else "",
         "lacks": ", ".join(one.lacks),
         "total": canonical(one.total_eps),
         "seconds": round(one.seconds, 2),

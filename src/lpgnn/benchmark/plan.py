@@ -18,7 +18,8 @@ from lpgnn.tune import private_criterion
 
 # Blank reports hold nothing, but the budget decides the frequency of their signs and the shape of
 # their values, which moves accuracies by points; at one budget they also share their draws.
-BLANK = "The blank control of a number has its ε_x and its random draws."
+BLANK = "Each blank control has the same ε_x and the same random draws as what it stands beside."
+DEFAULT = "mb"  # with randomized response and Drop, as most entries have them
 
 Values = Mapping[str, Any]  # setting -> value
 Member = dict[str, Any]  # of a grid: settings with their choices

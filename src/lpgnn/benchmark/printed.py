@@ -27,17 +27,19 @@ def printed_numbers(found: Sequence[Standing], protocol: Protocol) -> str:
     )
     parts = [
         "# Beside what the papers print\n",
-        "The protocols differ: here every entry has the same splits, conditioned reports unless it "
-        f"says otherwise, {protocol.trials} trials and the {protocol.selection} rule; a paper has "
-        "its own splits, filter, hyper-parameters and choice of the epoch. A difference is no "
-        "verdict on either; `comparison.md` has the runs under LPGNN's own protocol.\n",
+        "The protocols differ: here every entry has the same splits, conditioned reports, "
+        f"{protocol.trials} trials and the {protocol.selection} rule unless it says otherwise "
+        "(LPGNN as published: the authors' filter, hyper-parameters and epochs); a paper has its "
+        "own splits, filter, hyper-parameters and choice of the epoch. A difference is no verdict "
+        "on either. `../tables/conditioned_mechanisms.md` shows what conditioning alone does, "
+        "`../comparison.md` the runs under LPGNN's own protocol.\n",
         Grid.of_text(headings, rows, labels=3).to_markdown() if rows else "No cell yet.\n",
         "\n## How a paper counts its budget\n",
         _counted(found),
     ]
     if without:
         parts.append(
-            f"No printed number at these graphs and budgets is on file for: {', '.join(without)}.\n"
+            f"No printed number at these graphs and budgets is on file for: {'; '.join(without)}.\n"
         )
     return "\n".join(parts)
 
@@ -61,7 +63,7 @@ def _counted(found: Sequence[Standing]) -> str:
     each = dict.fromkeys(one.entry.title for one in found if one.entry.counts == "feature")
     text = (
         "ε_x is a node's total in every line of the benchmark. So it is in LPGNN's paper"
-        + (f", which prints the numbers of: {', '.join(total)}" if total else "")
+        + (f", which prints the numbers of: {'; '.join(total)}" if total else "")
         + ".\n"
     )
     if each:

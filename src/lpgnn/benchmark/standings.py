@@ -5,14 +5,15 @@ import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from functools import cached_property
+from statistics import fmean, median
 
 from lpgnn.benchmark.entries import Entry
 from lpgnn.benchmark.plan import Plan, Setting, Values
 from lpgnn.composition import Experiment
-from lpgnn.report.evidence import Cell, Results, Source, cell_of
+from lpgnn.report.evidence import Cell, Results, Source, cell_of, hardly_trained
 from lpgnn.report.notation import canonical, symbol, value_text
-from lpgnn.report.paired import Difference, holm
+from lpgnn.report.paired import Difference, holm, welch_difference
 from lpgnn.report.tables import Printed
 from lpgnn.rows import Summary, summarise
 
@@ -23,7 +24,7 @@ Place = tuple[str, str, float, float]  # entry, dataset, x_eps, y_eps
 
 @dataclass(frozen=True)
 class Against:
-    """A paired difference to a control, with its p-value adjusted for all entries of a setting."""
+    """A difference to a control or to another entry, with its p-value adjusted for its family."""
 
     difference: Difference
     holm_p: float
@@ -72,6 +73,9 @@ class Standing:
     def is_complete(self) -> bool:
         return _is_complete(self.cell, self.summary.count)
 
+    def is_hardly_trained(self, rule: str) -> bool:
+        return hardly_trained(self.cell.kept_epochs(rule))
+
     @property
     def beats_both(self) -> bool | None:
         """Whether the entry is above both controls; None if that cannot be said."""
@@ -106,6 +110,11 @@ class Computed:
     @property
     def has_rows(self) -> bool:
         return any(cell.rows for cells in self.own.values() for cell in cells)
+
+    @cached_property
+    def whole(self) -> tuple[str, ...]:
+        """The graphs on which every entry is complete."""
+        return tuple(name for name, lacking in self.unfinished().items() if not lacking)
 
     def unfinished(self) -> dict[str, list[str]]:
         """The entries that lack runs, by graph: trials, their own, or their controls."""
@@ -164,11 +173,11 @@ def standings(what: Computed, rule: str = "") -> list[Standing]:
     ]
     judged: list[Standing] = []
     for dataset in plan.protocol.datasets:
+        here = _compared([one for one in found if one.dataset == dataset], what.blanks, rule)
         for y_eps in plan.protocol.y_eps:
-            here = [one for one in found if (one.dataset, one.y_eps) == (dataset, y_eps)]
-            for x_eps in sorted({one.x_eps for one in here}):
-                group = [one for one in here if one.x_eps == x_eps]
-                judged += _judged(group, here, what.blanks, rule)
+            of_labels = [one for one in here if one.y_eps == y_eps]
+            for x_eps in sorted({one.x_eps for one in of_labels}):
+                judged += _ranked([one for one in of_labels if one.x_eps == x_eps])
     return judged
 
 
@@ -193,45 +202,50 @@ def _is_complete(cell: Cell, count: int) -> bool:
     return count >= cell.point.settings.repeats
 
 
-def _judged(
-    group: Sequence[Standing],
-    all_budgets: Sequence[Standing],
-    blanks: Mapping[Place, Cell],
-    rule: str,
-) -> list[Standing]:
-    """The entries of one setting, compared with both controls and ranked."""
-    only = next((one.cell for one in all_budgets if one.entry.name == LABELS_ONLY), None)
-    own = [one for one in group if not one.entry.is_control and one.is_complete]
-    rest = [one for one in group if not one.entry.is_control and not one.is_complete]
+def _compared(here: Sequence[Standing], blanks: Mapping[Place, Cell], rule: str) -> list[Standing]:
+    """All that stands on a graph, with differences to both controls: one family of tests each."""
+    only = {one.y_eps: one.cell for one in here if one.entry.name == LABELS_ONLY}
+    own = [one for one in here if not one.entry.is_control and one.is_complete]
     to_blank = against([(one, blanks.get(one.place)) for one in own], rule)
-    to_labels = against([(one, only) for one in own], rule)
-    ranked = []
+    to_labels = against([(one, only.get(one.y_eps)) for one in own], rule)
+    compared = {}
     for one, blank, labels in zip(own, to_blank, to_labels, strict=True):
         lacks = [
             f"{what}: {found}"
             for what, found in (("blank", blank), ("labels only", labels))
             if isinstance(found, str)
         ]
-        rank = 1 + sum(other.summary.mean > one.summary.mean + _EQUAL for other in own)
-        ranked.append(
-            replace(
-                one,
-                blank=None if isinstance(blank, str) else blank,
-                labels_only=None if isinstance(labels, str) else labels,
-                lacks=tuple(lacks),
-                rank=rank,
-            )
+        compared[one.place] = replace(
+            one,
+            blank=None if isinstance(blank, str) else blank,
+            labels_only=None if isinstance(labels, str) else labels,
+            lacks=tuple(lacks),
         )
+    return [compared.get(one.place, one) for one in here]
+
+
+def _ranked(group: Sequence[Standing]) -> list[Standing]:
+    """The entries of one setting: controls, then the complete by their means, then the rest."""
+    own = [one for one in group if not one.entry.is_control and one.is_complete]
+    rest = [one for one in group if not one.entry.is_control and not one.is_complete]
+    ranked = [
+        replace(one, rank=1 + sum(o.summary.mean > one.summary.mean + _EQUAL for o in own))
+        for one in own
+    ]
     ranked.sort(key=lambda one: -one.summary.mean)
     for one in rest:
-        wanted = one.cell.point.settings.repeats
-        lack = f"{one.summary.count} of {wanted} repeats"
+        lack = f"{one.summary.count} of {one.cell.point.settings.repeats} repeats"
         ranked.append(replace(one, lacks=(lack,)))
     return [one for one in group if one.entry.is_control] + ranked
 
 
-def against(pairs: Sequence[tuple[Standing, Cell | None]], rule: str) -> list[Against | str]:
-    """Paired differences, with p-values that are adjusted together; or why there is none."""
+def against(
+    pairs: Sequence[tuple[Standing, Cell | None]], rule: str, *, unpaired: bool = False
+) -> list[Against | str]:
+    """Paired differences, with p-values that are adjusted together; or why there is none.
+
+    unpaired: what two engines have computed is compared by Welch's test
+    """
     # t intervals: these are claims of our own.
     results = Results(Experiment("benchmark", "Benchmark", (), interval="t"), [], rule)
     found: list[Difference | str] = []
@@ -240,6 +254,9 @@ def against(pairs: Sequence[tuple[Standing, Cell | None]], rule: str) -> list[Ag
             found.append("not computed")
         else:
             difference = results.difference(one.cell, other, one.metric)
+            if difference is None and unpaired:
+                values = (list(c.values(rule, one.metric).values()) for c in (one.cell, other))
+                difference = welch_difference(*values)
             found.append("computed by another engine" if difference is None else difference)
     adjusted = iter(holm([one.p for one in found if isinstance(one, Difference)]))
     return [one if isinstance(one, str) else Against(one, next(adjusted)) for one in found]
@@ -257,16 +274,17 @@ COLUMNS = (
         "blank_holm_p",
     ),
     *("labels_only_difference", "labels_only_low", "labels_only_high", "labels_only_holm_p"),
-    *("beats_both", "seconds", "trials_chose", "id", "command"),
+    *("beats_both", "seconds", "kept_epoch", "trials_chose", "id", "command"),
 )
 
 
-def to_csv(found: Sequence[Standing]) -> str:
+def to_csv(found: Sequence[Standing], rule: str) -> str:
     """A line per standing."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for one in found:
+        kept = one.cell.kept_epochs(rule)
         line: dict[str, object] = {
             "dataset": one.dataset,
             "metric": one.metric,
@@ -283,6 +301,7 @@ def to_csv(found: Sequence[Standing]) -> str:
             "printed_ci": "" if one.printed is None else one.printed.ci,
             "beats_both": {None: "", True: "true", False: "false"}[one.beats_both],
             "seconds": f"{one.seconds:.2f}",
+            "kept_epoch": median(kept) if kept else "",
             "trials_chose": " ".join(f"{k}={canonical(v)}" for k, v in one.values.items()),
             "id": one.cell.identity,
             "command": one.command,
@@ -351,16 +370,19 @@ def sentence(dataset: str, found: Sequence[Standing]) -> str:
     if not gains:
         return (
             f"Spending ε_x buys nothing that can be shown: none of {len(here)} comparisons with "
-            "blank reports is above 0 after Holm's correction."
+            "blank reports is above 0 after Holm's correction over all of them."
         )
     best = max(gains, key=lambda one: one.blank.difference.mean if one.blank else 0.0)
     assert best.blank is not None
     both = sum(one.beats_both is True for one in gains)
     verb = "is" if len(gains) == 1 else "are"
+    unknown = sum(one.labels_only is None for one in gains)
+    beside = f" ({unknown} cannot be compared with them)" if unknown else ""
     return (
         f"Spending ε_x buys up to {best.blank.difference.mean:.1f} points over blank reports "
         f"({best.entry.title}, {budgets_text(best)}): {len(gains)} of {len(here)} comparisons "
-        f"{verb} above 0 after Holm's correction, {both or 'none'} of them also above labels only."
+        f"{verb} above 0 after Holm's correction over all of them, {both or 'none'} of these also "
+        f"above labels only{beside}."
     )
 
 

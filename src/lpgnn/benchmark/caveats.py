@@ -1,0 +1,70 @@
+"""What has to be known to read the standings, as far as the rows show it."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from lpgnn.benchmark.plan import DEFAULT, Plan
+from lpgnn.benchmark.standings import Standing
+from lpgnn.report.evidence import EARLY
+from lpgnn.report.grid import Grid
+from lpgnn.report.notation import canonical, value_text
+
+LATE = 0.95  # of all epochs: a network that is kept later may not have learned all that it can
+
+LABELS = (
+    "Not all learn from as many labels. Where labels are private, Drop and RGNN make their targets "
+    "of the reports of training and validation nodes, and the residual learner, labels only and "
+    "two rounds propagate both; the other learners learn from the training nodes' alone. With "
+    "clean labels all learn from the training nodes'."
+)
+
+
+def search_text(plan: Plan) -> str:
+    """How hyper-parameters are found, and for whom they are not."""
+    protocol = plan.protocol
+    without = [e.title for e in plan.entries.values() if e.trials == 0 and not e.is_control]
+    at = ", ".join(f"{key}={value}" for key, value in protocol.search_at.items())
+    return (
+        f"Hyper-parameters: {protocol.trials} candidates for each graph and label budget, at {at}, "
+        "judged by the loss on the noisy validation labels of one collection that no result comes "
+        "from. Entries that differ in nothing but their mechanism share the candidate that is best "
+        "on average over all of lpgnn's mechanisms; the others have a search of their own. One "
+        "collection decides between candidates that are close by chance: the difference between "
+        "two learners or filters holds for the values that were found, and no interval here "
+        "contains the luck of the search. The controls on blank reports have the values of what "
+        f"they stand beside. No search: {'; '.join(without) or 'none'}."
+    )
+
+
+def epochs(found: Sequence[Standing], rule: str) -> Grid | None:
+    """Which networks were kept late or early, by graph and label budget."""
+    rows = []
+    for (dataset, y_eps), group in groupby(found, key=lambda one: (one.dataset, one.y_eps)):
+        networks = [
+            (epoch, one.cell.point.settings.max_epochs)
+            for one in group
+            for epoch in one.cell.kept_epochs(rule)
+        ]
+        if networks:
+            late = sum(epoch >= LATE * last for epoch, last in networks) / len(networks)
+            early = sum(epoch <= EARLY for epoch, _ in networks) / len(networks)
+            shares = (f"{late:.0%}".replace("%", " %"), f"{early:.0%}".replace("%", " %"))
+            rows.append([dataset, value_text(canonical(y_eps)), f"{len(networks):,}", *shares])
+    headings = ["Graph", "ε_y", "Networks", "Kept at the end", f"Kept by epoch {EARLY}"]
+    return Grid.of_text(headings, rows, labels=2) if rows else None
+
+
+def same_runs(found: Sequence[Standing]) -> str:
+    """Entries whose values make them the default: the same runs under two titles."""
+    default = {one.cell.identity: one for one in found if one.entry.name == DEFAULT}
+    counts: dict[str, int] = {}
+    for one in found:
+        if one.cell.identity in default and one.entry.name != DEFAULT:
+            counts[one.entry.title] = counts.get(one.entry.title, 0) + 1
+    if not counts:
+        return ""
+    listed = "; ".join(f"{title}: {count}" for title, count in counts.items())
+    return (
+        "The search may choose values under which a filter is the default's (no steps, or one): "
+        f"these cells are the same runs as the default's ({listed})."
+    )
