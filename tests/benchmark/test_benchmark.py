@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -553,7 +554,7 @@ def test_a_protocol_is_narrowed_to_what_it_has() -> None:
         (["max_epochs=3"], "max_epochs=3: the protocol is fixed; may be set: dataset, x_eps"),
         (["dataset=lastfm"], "dataset=lastfm: must be among cora, citeseer"),
         (["--entries", "mb,nope"], "--entries=nope: must be among clean_features, labels_only"),
-        (["add"], "add=: needs the YAML file of an entry"),
+        (["add"], "add=: needs the YAML file of one entry"),
         (["add", "nope.yaml"], "entry=nope.yaml: no such file"),
         (["page", "results_dir=nowhere"], "has no rows of the benchmark: run it first"),
         (["page", "dataset=cora"], "dataset=cora: page takes results_dir and data_dir only"),
@@ -623,7 +624,7 @@ def test_a_method_of_ones_own_is_added_and_computed(
 ) -> None:
     protocol = replace(PROTOCOL, x_eps=(1.0,), y_eps=(1.0,), repeats=2, trials=2)
     monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: protocol)
-    monkeypatch.setattr("sys.path", list(__import__("sys").path))
+    monkeypatch.setattr("sys.path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", "")
     (tmp_path / "steady_noise.py").write_text(
         "from dataclasses import dataclass\n"
@@ -665,4 +666,53 @@ def test_a_method_of_ones_own_is_added_and_computed(
     assert entry.printed[0]["file"] == results / "benchmark" / "entries" / "steady.csv"
     assert lines["steady"]["beats_both"] in ("true", "false")
     assert "mechanism._target_=steady_noise.SteadyNoise" in lines["steady"]["command"]
-    assert lines["steady"]["command"].startswith("PYTHONPATH=results/benchmark/entries python")
+    # The page's command runs as it is.
+    told = lines["steady"]["command"]
+    assert told.startswith(f"PYTHONPATH={results / 'benchmark' / 'entries'} python -m lpgnn.run ")
+    assert told.endswith(f" results_dir={results}")
+    # What is looked at is the file that is given, not the copy of before.
+    source = (tmp_path / "steady_noise.py").read_text()
+    (tmp_path / "steady_noise.py").write_text(source + "def (:\n")
+    capsys.readouterr()
+    for more in (["--dry-run"], []):
+        assert command.main(["add", str(tmp_path / "steady.yaml"), *words, *more]) == 2
+        message = "error: entry steady: module=steady_noise.py: cannot be imported (SyntaxError: "
+        assert message in capsys.readouterr().err
+    assert (results / "benchmark" / "entries" / "steady_noise.py").read_text() == source
+    (tmp_path / "steady_noise.py").write_text(source.replace("- 0.5", "- 0.25"))
+    assert command.main(["add", str(tmp_path / "steady.yaml"), *words, "--dry-run"]) == 0
+    assert "3 configurations, 1 done, 2 to do" in capsys.readouterr().out
+    # Nor can another entry take its file.
+    (tmp_path / "steady.yaml").rename(tmp_path / "other.yaml")
+    assert command.main(["add", str(tmp_path / "other.yaml"), *words]) == 2
+    told = "entry other: module=steady_noise.py: entry steady has one: rename it"
+    assert told in capsys.readouterr().err
+    assert (results / "benchmark" / "entries" / "steady_noise.py").read_text() == source
+    # A copy that was changed has no rows.
+    (results / "benchmark" / "entries" / "steady_noise.py").write_text(source + "ONE = 1\n")
+    del sys.modules["steady_noise"]
+    assert command.main(["page", words[0]]) == 0
+    assert "entry steady has no rows, or its source has changed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["random", "torch", "lpgnn"])
+def test_a_module_cannot_take_the_name_of_another(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / f"{name}.py").write_text("ONE = 1\n")
+    (tmp_path / "mine.yaml").write_text(f"title: Mine\nfamily: learner\nmodule: {name}.py\n")
+    words = [f"results_dir={tmp_path / 'results'}", "--dry-run"]
+    assert command.main(["add", str(tmp_path / "mine.yaml"), *words]) == 2
+    message = f"entry mine: module={name}.py: is the name of another module: rename it"
+    assert message in capsys.readouterr().err
+
+
+def test_a_results_folder_that_cannot_be_written_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text("title: Mine\nfamily: feature mechanism\n")
+    (tmp_path / "file").write_text("")
+    assert (
+        command.main(["add", str(tmp_path / "mine.yaml"), f"results_dir={tmp_path / 'file'}"]) == 2
+    )
+    assert "must be a writable folder" in capsys.readouterr().err

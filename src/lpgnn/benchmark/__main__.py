@@ -51,8 +51,11 @@ def _main(words: list[str]) -> int:
     if words[:1] == ["add"]:
         from lpgnn.benchmark.entries import read_submission
 
-        if len(words) < 2 or "=" in words[1]:
-            raise InputError("add", " ".join(words[1:2]), "needs the YAML file of an entry")
+        files = [word for word in words[1:] if "=" not in word and not word.startswith("-")]
+        if len(words) < 2 or words[1] not in files or len(files) > 1:
+            raise InputError(
+                "add", " ".join(files), "needs the YAML file of one entry, and then KEY=VALUE"
+            )
         path = Path(words[1]).expanduser()
         entry = read_submission(path)
         if '"' in str(path):
@@ -84,6 +87,7 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     from lpgnn.benchmark.entries import add_entry, searched_together
     from lpgnn.benchmark.plan import Plan
     from lpgnn.benchmark.protocol import NARROWED, load_protocol
+    from lpgnn.rows import RowStore
     from lpgnn.sweeps.session import Launcher, run_points
 
     own = ("+entries=", "+added=")
@@ -107,11 +111,14 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
             launcher = Launcher(name, Path(config.hydra.sweep.dir).absolute(), launch)
         return run_points(points, launcher)
 
+    if not config.dry_run:
+        RowStore(folder).check_writable()
+    if added:
+        _resolve_first(plan)
+        if not config.dry_run:  # it can be run: it is kept from now on
+            add_entry(Path(added[-1]), folder)
+            plan = replace(plan, entries=_wanted(named, folder))
     tried = plan.trials()
-    if added and not config.dry_run:  # it can be composed: it is kept from now on
-        add_entry(Path(added[-1]), folder)
-        plan = replace(plan, entries=_wanted(named, folder))
-        tried = plan.trials()
     code, trials = 0, [point for tries in tried.values() for _, points in tries for point in points]
     if trials:
         print("search:", flush=True)
@@ -137,6 +144,14 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
         raise Ended(code)
 
 
+def _resolve_first(plan: Any) -> None:
+    """Refuse what cannot be run, by the first candidates of each search."""
+    first = {setting: values[0] for setting, values in plan.candidates.items()}
+    for points in plan.reported(first).values():
+        for point in points:
+            point.settings.resolve(fetch=False)
+
+
 def _complete(protocol: Any, overrides: Sequence[str]) -> Any:
     """What is there of the whole benchmark, whatever part of it was asked for."""
     from lpgnn.benchmark.entries import known_entries, searched_together
@@ -160,6 +175,8 @@ def _write(what: Any, folder: Path) -> None:
 
 
 def _say_missing(what: Any) -> None:
+    for name in what.absent():
+        print(f"entry {name} has no rows, or its source has changed since: add it again")
     for line in what.unfinished_text():
         print(f"still missing from the whole benchmark: {line}")
 
@@ -183,9 +200,9 @@ def _results_dir(words: Sequence[str]) -> Path:
 
 def _wanted(named: Sequence[str], results_dir: Path, added: Sequence[str] = ()) -> dict[str, Any]:
     """The entries of --entries NAME,..., all without it; added: files that are not kept yet."""
-    from lpgnn.benchmark.entries import known_entries, read_entry
+    from lpgnn.benchmark.entries import known_entries, load_submission
 
-    new = [read_entry(Path(path)) for path in added]
+    new = [load_submission(Path(path), results_dir) for path in added]
     known = known_entries(results_dir) | {entry.name: entry for entry in new}
     wanted = [name for text in named for name in text.split(",")]
     for name in wanted:

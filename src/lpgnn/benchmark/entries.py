@@ -1,6 +1,8 @@
 """Entries of the benchmark: one YAML file a method, ours and yours."""
 
+import importlib.util
 import math
+import os
 import re
 import shutil
 import sys
@@ -114,11 +116,11 @@ class Entry:
 
 
 def read_entry(path: Path) -> Entry:
-    """Read an entry's file; the module that it names is imported from beside it."""
+    """Read an entry's file; the module that it names must lie beside it."""
     import yaml
 
     if not path.is_file():
-        raise InputError("entry", path, "no such file")
+        raise InputError("entry", path, "must be a file" if path.exists() else "no such file")
     if not _NAME.fullmatch(path.stem):
         raise InputError("entry", path.name, "names files: letters, digits, _ and - only")
     try:
@@ -130,20 +132,21 @@ def read_entry(path: Path) -> Entry:
     if not isinstance(content, dict):
         allowed = f"must have title and family, and may have {', '.join(known[2:])}"
         raise InputError(f"entry {path.stem}", content, allowed)
-    for key in ("title", "family"):
-        if key not in content:
-            raise InputError(f"entry {path.stem}: {key}", "missing", "every entry has one")
     for key in content:
         if key not in known:
             raise InputError(
                 f"entry {path.stem}: {key}", content[key], f"known: {', '.join(known)}"
             )
+    for key in ("title", "family"):
+        if key not in content:
+            raise InputError(f"entry {path.stem}: {key}", "missing", "every entry has one")
+        if not isinstance(content[key], str):
+            raise InputError(f"entry {path.stem}: {key}", content[key], "must be text")
     entry = _beside(path.parent, Entry(path.stem, **content))
-    if entry.module:
-        if not (path.parent / entry.module).is_file() or not entry.module.endswith(".py"):
-            allowed = f"must be a Python file beside {path.name}"
-            raise InputError(f"entry {entry.name}: module", entry.module, allowed)
-        _importable(path.parent)
+    file = path.parent / entry.module
+    if entry.module and not (file.is_file() and file.suffix == ".py"):
+        allowed = f"must be a Python file beside {path.name}"
+        raise InputError(f"entry {entry.name}: module", entry.module, allowed)
     return entry
 
 
@@ -165,7 +168,10 @@ def known_entries(results_dir: Path) -> dict[str, Entry]:
 
 
 def _entries_of(folder: Path) -> dict[str, Entry]:
-    return {path.stem: read_entry(path) for path in sorted(folder.glob("*.yaml"))}
+    found = {path.stem: read_entry(path) for path in sorted(folder.glob("*.yaml"))}
+    if any(entry.module for entry in found.values()):
+        _importable(folder)
+    return found
 
 
 def read_submission(path: Path) -> Entry:
@@ -176,14 +182,51 @@ def read_submission(path: Path) -> Entry:
     return entry
 
 
+def load_submission(path: Path, results_dir: Path) -> Entry:
+    """Read an entry of a user's own and import its module: this very file, whatever else is there.
+
+    Nothing else that lies beside it can be imported.
+    """
+    entry = read_submission(path)
+    if not entry.module:
+        return entry
+    file, setting = path.parent / entry.module, f"entry {entry.name}: module"
+    for other in _entries_of(added_folder(results_dir)).values():
+        if other.module == entry.module and other.name != entry.name:
+            kept = added_folder(results_dir) / entry.module
+            if kept.read_bytes() != file.read_bytes():
+                raise InputError(setting, entry.module, f"entry {other.name} has one: rename it")
+    found = importlib.util.find_spec(file.stem)
+    places = {file.resolve(), (added_folder(results_dir) / entry.module).resolve()}
+    if found is not None and (found.origin is None or Path(found.origin).resolve() not in places):
+        raise InputError(setting, entry.module, "is the name of another module: rename it")
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[file.stem]
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(setting, entry.module, f"cannot be imported ({reason})") from None
+    return entry
+
+
 def add_entry(path: Path, results_dir: Path) -> Entry:
     """Check an entry and keep a copy of it, with its module, in the results folder."""
     entry, folder = read_submission(path), added_folder(results_dir)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError("results_dir", results_dir, f"cannot keep entries ({reason})") from None
     given = [source["file"] for source in entry.printed if isinstance(source["file"], Path)]
     for source in (path, *([path.parent / entry.module] if entry.module else []), *given):
         if source.resolve() != (folder / source.name).resolve():
             shutil.copyfile(source, folder / source.name)
+    if entry.module:
+        _importable(folder)
     return read_entry(folder / path.name)
 
 
@@ -204,9 +247,7 @@ def _beside(folder: Path, entry: Entry) -> Entry:
 
 
 def _importable(folder: Path) -> None:
-    """Put a folder on the path, also of worker processes; the copy goes before the original."""
-    import os
-
+    """Put a folder on the path, also of worker processes."""
     place = str(folder.resolve())
     if place not in sys.path:
         sys.path.insert(0, place)

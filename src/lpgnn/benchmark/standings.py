@@ -2,13 +2,15 @@
 
 import csv
 import io
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from statistics import fmean, median
 
-from lpgnn.benchmark.entries import Entry
+from lpgnn.benchmark.entries import Entry, added_folder
 from lpgnn.benchmark.plan import Plan, Setting, Values
 from lpgnn.composition import Experiment
 from lpgnn.report.evidence import Cell, Results, Source, cell_of, hardly_trained
@@ -93,8 +95,12 @@ class Standing:
             for key, value in self.cell.point.keys.items()
             if key not in ("results_dir", "data_dir", "workers", "dry_run", "force")
         ]
+        folder = self.cell.point.settings.results_path
+        if folder != Path("results"):
+            words.append(f"results_dir={shlex.quote(str(folder))}")
         # The class of a submission lies beside its entry.
-        place = "PYTHONPATH=results/benchmark/entries " if self.entry.module else ""
+        beside = shlex.quote(str(added_folder(folder)))
+        place = f"PYTHONPATH={beside} " if self.entry.module else ""
         return f"{place}python -m lpgnn.run {' '.join(words)}"
 
 
@@ -131,6 +137,17 @@ class Computed:
             if not is_done and entry.name not in found[dataset]:
                 found[dataset].append(entry.name)
         return found
+
+    def absent(self) -> list[str]:
+        """The submissions of which nothing is there."""
+        return [
+            name
+            for name, entry in self.plan.entries.items()
+            if entry.module
+            and not any(
+                c.rows for setting, own in self.own.items() if setting[0] == name for c in own
+            )
+        ]
 
     def unfinished_text(self) -> list[str]:
         """A line on every graph that is not complete, those without anything together."""
