@@ -404,8 +404,9 @@ def test_caveats_are_counted_from_the_rows(there: Computed, found: list[Standing
     mb = next(s for s in found if s.entry.name == "mb" and s.y_eps == 1.0)
     kept = (1, 3, 96)
     rows = [{**row, "paper/epoch": str(e)} for row, e in zip(mb.cell.rows, kept, strict=True)]
-    point = replace(mb.cell.point, settings=replace(mb.cell.point.settings, max_epochs=100))
-    trained = replace(mb, cell=replace(mb.cell, rows=rows, point=point))
+    assert mb.cell.configuration is not None
+    long = replace(mb.cell.configuration, max_epochs=100)
+    trained = replace(mb, cell=replace(mb.cell, rows=rows, configuration=long))
     grid = caveats.epochs([trained], "paper")
     assert grid is not None
     assert "| sbm | 1 | 3 | 33 % | 67 % |" in grid.to_markdown()

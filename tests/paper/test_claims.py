@@ -22,7 +22,6 @@ from lpgnn.paper.curves import CONVEXITY
 from lpgnn.paper.documents import DOCUMENTS, marks, write_documents
 from lpgnn.paper.findings import PAPER_EXPERIMENTS, PAPER_TABLES, Findings
 from lpgnn.paper.notes import (
-    BENCHMARK,
     IndependentCheck,
     Rounding,
     TuningRows,
@@ -64,9 +63,9 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Claims:
     shutil.copytree(ROOT / "results" / "tuning" / "rows", top / "results" / "tuning" / "rows")
     for path in (ROOT / "results").glob("*.csv"):
         shutil.copy(path, top / "results")
-    if (section := ROOT / "results" / BENCHMARK).is_file():
-        (top / "results" / BENCHMARK).parent.mkdir()
-        shutil.copy(section, top / "results" / BENCHMARK)
+    (top / "results" / "benchmark").mkdir()
+    for name in ("notes.md", "summary.md"):
+        shutil.copy(ROOT / "results" / "benchmark" / name, top / "results" / "benchmark")
     for name in DOCUMENTS:
         (top / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, top / name)

@@ -41,8 +41,9 @@ def epochs(found: Sequence[Standing], rule: str) -> Grid | None:
     rows = []
     for (dataset, y_eps), group in groupby(found, key=lambda one: (one.dataset, one.y_eps)):
         networks = [
-            (epoch, one.cell.point.settings.max_epochs)
+            (epoch, one.cell.configuration.max_epochs)
             for one in group
+            if one.cell.configuration is not None
             for epoch in one.cell.kept_epochs(rule)
         ]
         if networks:
