@@ -21,7 +21,10 @@ from lpgnn.shown import TableSpec
 FAMILIES = ("control", "whole method", "feature mechanism", "label mechanism", "filter", "learner")
 BUDGETS = ("x_eps", "y_eps")
 # What the protocol or the command line decides; a control may say that it spends no x_eps.
-_DECIDED = (*NARROWED, *FREE, "repeats", "seed", "split", "label", "feature", "control")
+_DECIDED = (
+    *(*NARROWED, *FREE, "repeats", "seed", "split", "selection"),
+    *("label", "feature", "control"),
+)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 

@@ -150,6 +150,7 @@ class Plan:
             **entry.settings,
             **(entry.exact_labels if exact else entry.private_labels),
             "label": entry.name,
+            "selection": self.protocol.selection,
             "dataset": dataset,
             "y_eps": y_eps,
             # Recorded everywhere, so that one sweep serves all graphs.
