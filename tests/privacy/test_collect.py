@@ -1,14 +1,23 @@
 import dataclasses
 import math
+from typing import ClassVar
 
 import pytest
 import torch
+from torch import Tensor
 
 from lpgnn.data.splits import Split
 from lpgnn.errors import InputError
-from lpgnn.privacy import Feature, LabelMechanism, RandomizedResponse, SubsetSelection
+from lpgnn.privacy import (
+    AdditiveNoise,
+    Feature,
+    LabelMechanism,
+    RandomizedResponse,
+    SubsetSelection,
+    collect,
+)
 
-from .path_graph import CHOICES, RESPONSE, collected, path_graph, path_split, tensors_of
+from .path_graph import CHOICES, RAW, RESPONSE, collected, path_graph, path_split, tensors_of
 from .pvalues import seeded
 
 
@@ -89,3 +98,48 @@ def test_bad_input_is_named() -> None:
         collected(graph, split, y_eps=math.nan)
     with pytest.raises(InputError, match="val_mask"):
         collected(graph, Split(train=split.train, val=split.train, test=split.test))
+
+
+@dataclasses.dataclass(frozen=True)
+class Spoilt(AdditiveNoise):
+    """Not a mechanism yet: its noise is not a number, or does not fit."""
+
+    name: ClassVar[str] = "spoilt"
+
+    value: float = math.nan
+    columns: int | None = None
+
+    def noise(self, shape: torch.Size, *, generator: torch.Generator) -> Tensor:
+        drawn = torch.rand(shape[0], self.columns or shape[1], generator=generator)
+        return drawn.double() + self.value
+
+    def variance(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+    def parameters(self) -> dict[str, float]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "mechanism=spoilt: must report finite numbers"),
+        ({"value": math.inf}, "mechanism=spoilt: must report finite numbers"),
+        ({"value": 0.0, "columns": 1}, "mechanism=spoilt: must draw noise of shape "),
+    ],
+)
+def test_reports_that_are_no_numbers_name_the_mechanism(
+    options: dict[str, float], message: str
+) -> None:
+    graph = path_graph()
+    mechanism = Spoilt(1.0, graph.feature_dim, **options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=message):
+        collect(
+            graph,
+            path_split(),
+            feature=RAW,
+            mechanism=mechanism,
+            label_mechanism=None,
+            features_generator=seeded(),
+            labels_generator=seeded(1),
+        )

@@ -6,6 +6,7 @@ import torch
 
 from lpgnn.data.graph import Graph, Topology
 from lpgnn.data.splits import Split
+from lpgnn.errors import InputError
 from lpgnn.privacy.features import Feature
 from lpgnn.privacy.label_mechanism import ExactLabels, LabelMechanism
 from lpgnn.privacy.mechanism import FeatureMechanism
@@ -32,6 +33,8 @@ def collect(
     reports = None
     if feature is not None:
         reports = feature.reports(graph, mechanism, generator=features_generator)
+        if mechanism is not None and not reports.is_finite:
+            raise InputError("mechanism", mechanism.name, "must report finite numbers")
     labels = label_mechanism or ExactLabels(math.inf, graph.num_classes)
     # Copies throughout: a later change of a clean tensor must not reach the server.
     return Collected(

@@ -177,7 +177,11 @@ class AdditiveNoise(FeatureMechanism):
         self.check_features(features)
         sent = torch.empty(features.shape, dtype=torch.float32)
         for rows, x in dense_chunks(features):
-            sent[rows] = self.noise(x.shape, generator=generator).add_(x)
+            noise = self.noise(x.shape, generator=generator)
+            if noise.shape != x.shape:
+                allowed = f"must draw noise of shape {tuple(x.shape)}, not {tuple(noise.shape)}"
+                raise InputError("mechanism", self.name, allowed)
+            sent[rows] = noise.add_(x)
         return FeatureReports(sent, scale=1.0, offset=0.0)
 
 

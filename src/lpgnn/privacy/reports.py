@@ -1,5 +1,6 @@
 """What crosses from the users to the server, as types."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -48,6 +49,11 @@ class FeatureReports:
             return "sparse"
         signs = self.sent.dtype == torch.int8 and bool((self.sent.abs() == 1).all())
         return "signs" if signs else "dense"
+
+    @property
+    def is_finite(self) -> bool:
+        sent = self.sent.values if isinstance(self.sent, CsrMatrix) else self.sent
+        return math.isfinite(self.scale + self.offset) and bool(sent.isfinite().all())
 
     def select(self, nodes: Tensor) -> "FeatureReports":
         """The reports of some nodes, in the order given."""
