@@ -540,6 +540,19 @@ def test_ours_is_a_protocol_that_can_be_planned() -> None:
             point.settings.resolve(fetch=False)
 
 
+def test_graphs_of_few_features_have_more_epochs_with_clean_labels() -> None:
+    protocol = load_protocol()
+    epochs = {
+        (name, y_eps): protocol.settings_at(name, y_eps)["max_epochs"]
+        for name in ("cora", "tolokers")
+        for y_eps in (1.0, math.inf)
+    }
+    assert epochs.pop(("tolokers", math.inf)) == 500
+    assert set(epochs.values()) == {100}
+    assert protocol.settings_at("cora", math.inf)["learner"] == "cross_entropy"
+    assert protocol.settings_at("cora", 1.0)["learner"] == "drop"
+
+
 def test_a_protocol_is_narrowed_to_what_it_has() -> None:
     protocol = load_protocol()
     small = protocol.narrowed({"dataset": ["pubmed", "cora"], "x_eps": ["1.0"], "y_eps": ["inf"]})

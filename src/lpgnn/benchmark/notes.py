@@ -135,9 +135,9 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
     )
     text = (
         f"{len(methods)} methods at ε_x={x_eps} and ε_y={y_eps}, {protocol.repeats} repeats each, "
-        f"as many trials for everyone: of {len(judged)} comparisons with blank reports through the "
-        f"same method {above} are above 0 after Holm's correction over those of a graph, and "
-        f"{both} are above labels only as well.\n"
+        f"the same search for all that have one: of {len(judged)} comparisons with blank reports "
+        f"through the same method {above} are above 0 after Holm's correction over those of a "
+        f"graph, and {both} are above labels only as well.\n"
     )
     return "\n".join([text, _cells(complete, datasets).to_markdown()])
 

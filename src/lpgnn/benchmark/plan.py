@@ -145,8 +145,7 @@ class Plan:
         _, dataset, y_eps = setting
         exact = math.isinf(y_eps)
         return {
-            **self.protocol.settings,
-            **(self.protocol.exact_labels if exact else {}),
+            **self.protocol.settings_at(dataset, y_eps),
             **entry.settings,
             **(entry.exact_labels if exact else entry.private_labels),
             "label": entry.name,

@@ -1,7 +1,8 @@
 """The protocol: graphs, budgets, settings and search that are the same for every entry."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from lpgnn.errors import InputError
@@ -30,6 +31,7 @@ class Protocol:
     trials: int
     search_at: Mapping[str, Any]
     search: Mapping[str, Sequence[Any]]
+    exact_epochs: Mapping[str, int] = field(default_factory=dict)  # dataset -> with clean labels
     # Which epoch's model is reported: by the rule that judges the trials, too.
     selection: str = "paper"
 
@@ -40,6 +42,15 @@ class Protocol:
     @property
     def datasets(self) -> tuple[str, ...]:
         return tuple(self.metrics)
+
+    def settings_at(self, dataset: str, y_eps: float) -> dict[str, Any]:
+        """What an entry does not set itself."""
+        found = dict(self.settings)
+        if math.isinf(y_eps):
+            found |= self.exact_labels
+            if dataset in self.exact_epochs:
+                found["max_epochs"] = self.exact_epochs[dataset]
+        return found
 
     def narrowed(self, chosen: Mapping[str, Sequence[str]]) -> "Protocol":
         """Only these graphs and budgets, which must be among the protocol's."""
