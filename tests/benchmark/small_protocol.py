@@ -19,6 +19,7 @@ PROTOCOL = Protocol(
     },
     exact_labels={"learner": "cross_entropy"},
     trials=3,
+    collections=2,
     search_at={"x_eps": 1},
     search={
         "learning_rate": [0.1, 0.01],

@@ -26,13 +26,15 @@ def search_text(plan: Plan) -> str:
     at = ", ".join(f"{key}={value}" for key, value in protocol.search_at.items())
     return (
         f"Hyper-parameters: {protocol.trials} candidates for each graph and label budget, at {at}, "
-        "judged by the loss on the noisy validation labels of one collection that no result comes "
-        "from. Entries that differ in nothing but their mechanism share the candidate that is best "
-        "on average over all of lpgnn's mechanisms; the others have a search of their own. One "
-        "collection decides between candidates that are close by chance: the difference between "
-        "two learners or filters holds for the values that were found, and no interval here "
-        "contains the luck of the search. The controls on blank reports have the values of what "
-        f"they stand beside. No search: {'; '.join(without) or 'none'}."
+        "judged by the mean loss on noisy validation labels over "
+        f"{protocol.collections} collections (splits and reports) that no result comes from. All "
+        "entries try the same values of the settings that they share. Those that differ in nothing "
+        "but their mechanism also share the candidate that is best on average over all of lpgnn's "
+        "mechanisms; the others have a search of their own. Candidates that are close are told "
+        "apart by chance: the difference between two learners or filters holds for the values that "
+        "were found, and no interval here contains the luck of the search. The controls on blank "
+        "reports have the values of what they stand beside. No search: "
+        f"{'; '.join(without) or 'none'}."
     )
 
 

@@ -1,6 +1,7 @@
 """From protocol and entries to runs: the search first, then what is reported."""
 
 import math
+import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -62,7 +63,7 @@ class Plan:
         }
 
     def trials(self) -> dict[Setting, list[Trial]]:
-        """The runs of each search, on one collection; none where there is nothing to choose."""
+        """The runs of each search; none where there is nothing to choose."""
         found: dict[Setting, list[Trial]] = {}
         members, points_of = list[Member](), list[list[Point]]()
         for entry, setting in self.settings():
@@ -87,9 +88,8 @@ class Plan:
             scores = []
             for values, points in tried:
                 judged = [list(_finished(point, store)) for point in points]
-                if all(judged):
-                    rows = (row for own in judged for row in own)
-                    scores.append((private_criterion(rows), values))
+                if all(len(own) == self.protocol.collections for own in judged):
+                    scores.append((_criterion([row for own in judged for row in own]), values))
             if len(scores) == len(tried):
                 best[key] = min(scores, key=lambda score: score[0])[1]
         found = dict[Setting, Values]()
@@ -138,8 +138,8 @@ class Plan:
         return [*other, f"results_dir={tuning_folder(self.results_dir)}"]
 
     def _tuned(self, entry: Entry, setting: Setting) -> Member:
-        collection = {"repeats": 1, "seed": TUNING_SEED, "split": "collection"}
-        return {**self.protocol.search_at, **self._base(entry, setting), **collection}
+        drawn = {"repeats": self.protocol.collections, "seed": TUNING_SEED, "split": "random"}
+        return {**self.protocol.search_at, **self._base(entry, setting), **drawn}
 
     def _base(self, entry: Entry, setting: Setting) -> Member:
         _, dataset, y_eps = setting
@@ -169,25 +169,46 @@ class Plan:
                 raise InputError(f"entry {entry.name}: search.{setting}", values, allowed)
 
     def _tried(self, entry: Entry, point: Point, base: Member) -> list[Values]:
-        """Draws from the space, as many as the protocol allows; equal spaces have equal ones."""
-        from sklearn.model_selection import ParameterGrid, ParameterSampler
+        """The candidates: every value of a setting as often as any other, in an order of its own.
 
+        The order depends on the setting and its values alone, so that entries which share a setting
+        try the same values of it, whatever else they search.
+        """
         self._check_search(entry, point, math.isinf(base["y_eps"]))
         learner: Any = point.settings.component("learner")
         if entry.trials == 0 or not (learner.uses_network or entry.search):
             return [{}]
-        space = {
-            setting: list(values)
+        columns = {
+            setting: _balanced(setting, list(values), self.protocol.trials)
             for setting, values in {**self.protocol.search, **entry.search}.items()
             if setting not in base and _exists(setting, point)
         }
-        size = min(self.protocol.trials, len(ParameterGrid(space)))
-        return list(ParameterSampler(space, size, random_state=TUNING_SEED))
+        found: list[Values] = []
+        for row in zip(*columns.values(), strict=True):
+            values = dict(zip(columns, row, strict=True))
+            if values not in found:
+                found.append(values)
+        return found
+
+
+def _criterion(rows: list[Row]) -> tuple[bool, float]:
+    """Whether most networks have learnt the noise, and the mean loss: the lowest is the best."""
+    overfitted, loss = private_criterion(rows)
+    return 2 * overfitted > len(rows), loss
+
+
+def _balanced(setting: str, values: list[Any], count: int) -> list[Any]:
+    """Every value about as often, in an order that the setting's name decides."""
+    filled = [values[i % len(values)] for i in range(count)]
+    random.Random(f"{TUNING_SEED} {setting}").shuffle(filled)
+    return filled
 
 
 def _finished(point: Point, store: RowStore) -> Iterable[Row]:
+    """The rows of a trial, of the collections that it was meant for."""
     one = point.settings.resolve(fetch=False)
-    return store.finished(one.dataset.name, one.identity).values()
+    found = store.finished(one.dataset.name, one.identity)
+    return [row for repeat, row in found.items() if repeat < point.settings.repeats]
 
 
 def tuning_folder(results_dir: Path) -> Path:

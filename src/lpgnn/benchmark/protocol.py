@@ -29,6 +29,7 @@ class Protocol:
     settings: Mapping[str, Any]
     exact_labels: Mapping[str, Any]
     trials: int
+    collections: int  # splits and reports that judge a trial
     search_at: Mapping[str, Any]
     search: Mapping[str, Sequence[Any]]
     exact_epochs: Mapping[str, int] = field(default_factory=dict)  # dataset -> with clean labels
