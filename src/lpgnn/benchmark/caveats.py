@@ -30,7 +30,7 @@ def search_text(plan: Plan) -> str:
         f"{protocol.collections} collections (splits and reports) that no result comes from. All "
         "entries try the same values of the settings that they share. Those that differ in nothing "
         "but their mechanism also share the candidate that is best on average over all of lpgnn's "
-        "mechanisms; the others have a search of their own. Candidates that are close are told "
+        "mechanisms, each on a collection of its own. Candidates that are close are told "
         "apart by chance: the difference between two learners or filters holds for the values that "
         "were found, and no interval here contains the luck of the search. The controls on blank "
         "reports have the values of what they stand beside. No search: "

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -73,8 +73,11 @@ class Plan:
                 continue
             found[key] = [(values, []) for values in candidates]
             for values, points in found[key]:
-                for voter in voters:
-                    members.append({**self._tuned(voter, (voter.name, *setting[1:])), **values})
+                for i, voter in enumerate(voters):
+                    member = self._tuned(voter, (voter.name, *setting[1:]))
+                    if len(voters) > 1:  # each on a collection of its own
+                        member |= {"seed": TUNING_SEED + i, "repeats": 1}
+                    members.append({**member, **values})
                     points_of.append(points)
         expanded = expand_grid(members, self._tuning_overrides)
         for points, (point,) in zip(points_of, expanded, strict=True):
@@ -87,8 +90,8 @@ class Plan:
         for key, tried in self.trials().items():
             scores = []
             for values, points in tried:
-                judged = [list(_finished(point, store)) for point in points]
-                if all(len(own) == self.protocol.collections for own in judged):
+                judged = [_finished(point, store) for point in points]
+                if all(judged):
                     scores.append((_criterion([row for own in judged for row in own]), values))
             if len(scores) == len(tried):
                 best[key] = min(scores, key=lambda score: score[0])[1]
@@ -204,11 +207,11 @@ def _balanced(setting: str, values: list[Any], count: int) -> list[Any]:
     return filled
 
 
-def _finished(point: Point, store: RowStore) -> Iterable[Row]:
-    """The rows of a trial, of the collections that it was meant for."""
-    one = point.settings.resolve(fetch=False)
+def _finished(point: Point, store: RowStore) -> list[Row]:
+    """The rows of a trial; none unless all of its collections are there."""
+    one, wanted = point.settings.resolve(fetch=False), range(point.settings.repeats)
     found = store.finished(one.dataset.name, one.identity)
-    return [row for repeat, row in found.items() if repeat < point.settings.repeats]
+    return [found[i] for i in wanted] if found.keys() >= set(wanted) else []
 
 
 def tuning_folder(results_dir: Path) -> Path:
