@@ -23,7 +23,7 @@ from lpgnn.paper.rounds import (
     read_lines,
 )
 from lpgnn.paper.statistics import DATASETS
-from lpgnn.paper.wording import MISSING, listed
+from lpgnn.paper.wording import MISSING, between, listed
 from lpgnn.report.evidence import DAGGER, EARLY
 from lpgnn.report.grid import Grid
 from lpgnn.report.notation import value_text
@@ -165,12 +165,14 @@ class TuningRows:
         """Graph, seed and split of each search; reported: on seeds that results also have."""
         found = []
         for graph, rows in self.by_graph.items():
-            kinds = Counter((int(row["seed"]), row["split"]) for row in rows)
-            found += [
-                f"{title(graph)} (seed {seed}, split={split}, {count} rows)"
-                for (seed, split), count in sorted(kinds.items())
-                if (seed < TUNING_SEED) == reported
-            ]
+            kinds: dict[str, list[int]] = {}
+            for row in rows:
+                if (int(row["seed"]) < TUNING_SEED) == reported:
+                    kinds.setdefault(row["split"], []).append(int(row["seed"]))
+            for split, seeds in sorted(kinds.items()):
+                which = between(str(min(seeds)), str(max(seeds)))
+                which = f"seed {which}" if len(set(seeds)) == 1 else f"seeds {which}"
+                found.append(f"{title(graph)} ({which}, split={split}, {len(seeds)} rows)")
         return found
 
 
