@@ -316,6 +316,8 @@ def test_what_the_whole_benchmark_lacks(there: Computed) -> None:
     assert there.unfinished_text() == []
     part = without_a_repeat(there, "mb")
     assert part.unfinished_text() == ["sbm: 2 of 3 entries are complete; missing: mb"]
+    less = without_a_repeat(part, "forward")
+    assert less.unfinished_text() == ["sbm: 1 of 3 entries are complete: labels_only"]
     assert replace(there, chosen={}).unfinished_text() == ["no entry is complete on sbm"]
 
 

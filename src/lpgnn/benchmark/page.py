@@ -200,7 +200,8 @@ def _page(
         rows=json.dumps([_row(one, plan.protocol.selection) for one in found]).replace(
             "</", "<\\/"
         ),
-        datasets=[(name, _bought(name, found, what)) for name in datasets],
+        datasets=datasets,
+        bought=[(name, sentence(name, whole)) for name in what.whole],
         x_budgets=[canonical(x) for x in plan.protocol.x_eps],
         y_budgets=[(canonical(y), value_text(canonical(y))) for y in plan.protocol.y_eps],
         rank_headings=list(RANKS.values()),

@@ -156,8 +156,11 @@ class Computed:
             if len(names) == total:
                 empty.append(dataset)
             elif names:
-                done = f"{total - len(names)} of {total} entries are complete"
-                lines.append(f"{dataset}: {done}; missing: {', '.join(names)}")
+                done = [name for name in self.plan.entries if name not in names]
+                which = f"; missing: {', '.join(names)}"
+                if len(done) < len(names):  # the shorter list
+                    which = f": {', '.join(done)}"
+                lines.append(f"{dataset}: {len(done)} of {total} entries are complete{which}")
         return [*lines, *([f"no entry is complete on {', '.join(empty)}"] if empty else [])]
 
 
