@@ -211,7 +211,7 @@ OTHER_VALUES: dict[str, Any] = {
     **{"homophily": 0.5, "features_per_node": 9.0, "feature_signal": 0.3, "seed": 7},
     **{"degree_exponent": 2.5, "alpha": -0.5, "beta": 1.5, "delta": 1e-3, "num_samples": 2},
     **{"sample_rule": "exact", "norm_bound": 2.5, "estimate": "em", "subset_size": 2},
-    **{"prior": (0.4, 0.3, 0.2, 0.1), "pilot_share": 0.5},
+    **{"prior": (0.4, 0.3, 0.2, 0.1), "pilot_share": 0.5, "shares": "equal"},
     **{"steps": 3, "aggregator": "mean", "conditioning": "scale", "heads": 2, "smooth": 40},
     **{"mu": 0.5, "theta": (0.0, 1.0), "q": 0.5, "log_zero": -9.0, "weight": 1.0},
     **{"momentum": 0.9, "clusters": 4, "threshold": 0.9, "consistency": 0.2},
@@ -795,6 +795,7 @@ def test_every_committed_row_has_the_identity_of_its_columns(dataset: str, tmp_p
             "learner.refit": False,
             "learner.labels": "train+val",
             "learner.evidence": "in_sample",
+            "label_mechanism.shares": "equal",
             "mechanism.sample_rule": "paper",
         }
         assert now == {key: later[key] for key in now.keys() - recorded.keys()} | recorded
