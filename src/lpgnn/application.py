@@ -87,6 +87,8 @@ _KNOWN_FLAGS = (
     *(*_FOLDER, *_HELPS, *_MULTIRUN, *_ASKS, *_TAKE_VALUES),
 )
 _FUNCTION = re.compile(r"[a-z_]+\(")
+# After a flag that needs a value: the next flag or setting.
+_NO_VALUE = re.compile(r"--|[a-z_.]+=")
 # Launchers, and the extras that bring them.
 _LAUNCHERS = {
     **{"basic": "", "joblib": "joblib", "ray": "ray"},
@@ -225,7 +227,7 @@ def _own_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
             words.append(_FLAGS[word])
         elif flag in (*_FLAGS_WITH_VALUE, *_FOLDER):
             if not equals:
-                if not waiting:
+                if not waiting or _NO_VALUE.match(waiting[0]):
                     raise InputError(flag, ..., "needs a value")
                 value = waiting.pop(0)
             if flag in _FLAGS_WITH_VALUE:

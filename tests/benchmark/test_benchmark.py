@@ -589,7 +589,13 @@ def test_a_protocol_is_narrowed_to_what_it_has() -> None:
         (["add"], "add=: needs the YAML file of one entry"),
         (["add", "nope.yaml"], "entry=nope.yaml: no such file"),
         (["page", "results_dir=nowhere"], "has no rows of the benchmark: run it first"),
-        (["page", "dataset=cora"], "dataset=cora: page takes results_dir and data_dir only"),
+        (
+            ["page", "dataset=cora"],
+            "dataset=cora: page takes results_dir=... and data_dir=... only",
+        ),
+        (["page", "--dry-run"], "--dry-run: page takes results_dir=... and data_dir=... only"),
+        (["--entries", "--dry-run"], "--entries: needs a value"),
+        (["--entries", "dataset=cora"], "--entries: needs a value"),
         (["foo"], "benchmark=foo: must be run, add, page or KEY=VALUE"),
     ],
 )

@@ -39,10 +39,12 @@ def _main(words: list[str]) -> int:
         from lpgnn.benchmark.protocol import load_protocol
         from lpgnn.rows import RowStore
 
-        overrides = _checked(words[1:])
-        for key, _, value in (word.partition("=") for word in overrides):
-            if key not in ("results_dir", "data_dir"):
-                raise InputError(key, value, "page takes results_dir and data_dir only")
+        overrides = words[1:]
+        for word in overrides:
+            key, equals, value = word.partition("=")
+            if not equals or key not in ("results_dir", "data_dir"):
+                given = value if equals else ...
+                raise InputError(key, given, "page takes results_dir=... and data_dir=... only")
         folder = _results_dir(overrides)
         if not RowStore(folder).datasets():  # checked first: planning takes seconds
             raise InputError("results_dir", folder, "has no rows of the benchmark: run it first")
@@ -186,8 +188,8 @@ def _checked(words: Sequence[str]) -> list[str]:
     from lpgnn.benchmark.protocol import FREE, NARROWED
 
     for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or key not in (*FREE, *NARROWED):
+        key, _, value = word.partition("=")
+        if key not in (*FREE, *NARROWED):
             allowed = f"the protocol is fixed; may be set: {', '.join((*NARROWED, *FREE))}"
             raise InputError(key, value, allowed)
     return list(words)
