@@ -429,9 +429,10 @@ def test_caveats_are_counted_from_the_rows(there: Computed, found: list[Standing
     assert grid is not None
     assert "| sbm | 1 | 3 | 33 % | 67 % |" in grid.to_markdown()
     assert trained.is_hardly_trained("paper")
-    assert caveats.same_runs(found) == ""
-    other = replace(mb, entry=ENTRIES["forward"])
-    assert "(Forward: 1)" in caveats.same_runs([mb, other])
+    assert caveats.engines(found) == ""
+    mixed = [{**row, "engine": name} for row, name in zip(mb.cell.rows, "aba", strict=True)]
+    said = caveats.engines([replace(mb, cell=replace(mb.cell, rows=mixed))])
+    assert "from 2 engines, which round sums differently: a (2), b (1)." in said
     text = caveats.search_text(there.plan)
     assert "3 candidates" in text
     assert "No search: none." in text

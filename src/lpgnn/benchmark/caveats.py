@@ -1,9 +1,10 @@
 """What has to be known to read the standings, as far as the rows show it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
-from lpgnn.benchmark.plan import DEFAULT, Plan
+from lpgnn.benchmark.plan import Plan
 from lpgnn.benchmark.standings import Standing
 from lpgnn.report.evidence import EARLY
 from lpgnn.report.grid import Grid
@@ -30,8 +31,8 @@ def search_text(plan: Plan) -> str:
         f"{protocol.collections} collections (splits and reports) that no result comes from. All "
         "entries try the same values of the settings that they share. Those that differ in nothing "
         "but their mechanism also share the candidate that is best on average over all of lpgnn's "
-        "mechanisms, each on a collection of its own. Candidates that are close are told "
-        "apart by chance: the difference between two learners or filters holds for the values that "
+        "mechanisms, each on a collection of its own. Chance decides between candidates "
+        "that are close: the difference between two learners or filters holds for the values that "
         "were found, and no interval here contains the luck of the search. The controls on blank "
         "reports have the values of what they stand beside. No search: "
         f"{'; '.join(without) or 'none'}."
@@ -57,17 +58,13 @@ def epochs(found: Sequence[Standing], rule: str) -> Grid | None:
     return Grid.of_text(headings, rows, labels=2) if rows else None
 
 
-def same_runs(found: Sequence[Standing]) -> str:
-    """Entries whose values make them the default: the same runs under two titles."""
-    default = {one.cell.identity: one for one in found if one.entry.name == DEFAULT}
-    counts: dict[str, int] = {}
-    for one in found:
-        if one.cell.identity in default and one.entry.name != DEFAULT:
-            counts[one.entry.title] = counts.get(one.entry.title, 0) + 1
-    if not counts:
+def engines(found: Sequence[Standing]) -> str:
+    """Which engines the shown rows come from; pairs are of one engine each."""
+    counts = Counter(str(row["engine"]) for one in found for row in one.cell.rows)
+    if len(counts) < 2:
         return ""
-    listed = "; ".join(f"{title}: {count}" for title, count in counts.items())
+    listed = ", ".join(f"{name} ({count:,})" for name, count in counts.most_common())
     return (
-        "The search may choose values under which a filter is the default's (no steps, or one): "
-        f"these cells are the same runs as the default's ({listed})."
+        f"The rows come from {len(counts)} engines, which round sums differently: {listed}. "
+        "No difference between two engines is taken as paired."
     )

@@ -99,7 +99,7 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
         search_text=caveats.search_text(plan),
         labels_text=caveats.LABELS,
         epochs=caveats.epochs(found, plan.protocol.selection),
-        same_runs=caveats.same_runs(found),
+        engines=caveats.engines(found),
         cells=_cells(found, datasets),
         largest=value_text(canonical(largest)),
         gains=[

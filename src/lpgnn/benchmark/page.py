@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,6 +12,7 @@ from lpgnn.benchmark.notes import notes, summary
 from lpgnn.benchmark.pareto import draw_pareto
 from lpgnn.benchmark.plan import BLANK
 from lpgnn.benchmark.printed import printed_numbers
+from lpgnn.benchmark.protocol import Protocol
 from lpgnn.benchmark.standings import (
     Against,
     Computed,
@@ -44,10 +45,11 @@ def write_benchmark(what: Computed, results_dir: Path) -> Path:
     changes = rule_sentence(whole, standings(what, other), other)
     write_atomically(folder / "standings.csv", to_csv(found, protocol.selection))
     datasets = [name for name in protocol.datasets if any(s.dataset == name for s in found)]
+    bought = {name: sentence(name, whole) for name in what.whole}
     for dataset in protocol.datasets:
         here = [one for one in found if one.dataset == dataset]
         if here:
-            write_atomically(folder / f"{dataset}.md", _tables(dataset, here, what))
+            write_atomically(folder / f"{dataset}.md", _tables(dataset, here, protocol, bought))
         else:  # a table of rows that are gone
             (folder / f"{dataset}.md").unlink(missing_ok=True)
     write_atomically(folder / "cost.md", _costs(found))
@@ -57,14 +59,16 @@ def write_benchmark(what: Computed, results_dir: Path) -> Path:
     write_atomically(folder / "summary.md", summary(what, found))
     drawing = draw_pareto(found, datasets, folder)
     page = folder / "leaderboard.html"
-    write_atomically(page, _page(what, found, whole, datasets, changes, drawing))
+    write_atomically(page, _page(what, found, whole, bought, changes, drawing))
     return page
 
 
-def _tables(dataset: str, here: Sequence[Standing], what: Computed) -> str:
+def _tables(
+    dataset: str, here: Sequence[Standing], protocol: Protocol, bought: Mapping[str, str]
+) -> str:
     """A table for each label budget: entries by feature budget, and what is above the controls."""
-    protocol = what.plan.protocol
-    parts = [f"# {dataset}: {here[0].metric}\n\n{_bought(dataset, here, what)}\n", _READ]
+    said = bought.get(dataset, "Not complete: some entries have no rows here yet.")
+    parts = [f"# {dataset}: {here[0].metric}\n\n{said}\n", _READ]
     for y_eps in sorted({one.y_eps for one in here}):
         group = [one for one in here if one.y_eps == y_eps]
         budgets = sorted({one.x_eps for one in group if math.isfinite(one.x_eps)})
@@ -96,13 +100,6 @@ _READ = (
     "where a control is missing. Bold: above both controls after Holm's correction over all "
     "comparisons on this graph.\n"
 )
-
-
-def _bought(dataset: str, found: Sequence[Standing], what: Computed) -> str:
-    """The sentence on a graph; it waits until all entries are there."""
-    if dataset not in what.whole:
-        return "Not complete: what spending ε_x buys is said when all entries are there."
-    return sentence(dataset, found)
 
 
 def _mean_rank(own: Sequence[Standing]) -> tuple[int, float]:
@@ -188,7 +185,7 @@ def _page(
     what: Computed,
     found: Sequence[Standing],
     whole: Sequence[Standing],
-    datasets: Sequence[str],
+    bought: Mapping[str, str],
     changes: str,
     drawing: bytes,
 ) -> str:
@@ -200,8 +197,8 @@ def _page(
         rows=json.dumps([_row(one, plan.protocol.selection) for one in found]).replace(
             "</", "<\\/"
         ),
-        datasets=datasets,
-        bought=[(name, sentence(name, whole)) for name in what.whole],
+        datasets=list(dict.fromkeys(one.dataset for one in found)),
+        bought=bought,
         x_budgets=[canonical(x) for x in plan.protocol.x_eps],
         y_budgets=[(canonical(y), value_text(canonical(y))) for y in plan.protocol.y_eps],
         rank_headings=list(RANKS.values()),
@@ -214,7 +211,7 @@ def _page(
         blank_text=BLANK,
         search_text=caveats.search_text(plan),
         labels_text=caveats.LABELS,
-        same_runs=caveats.same_runs(whole),
+        engines=caveats.engines(whole),
         dagger=DAGGER,
         early=EARLY,
         unfinished=what.unfinished_text(),
