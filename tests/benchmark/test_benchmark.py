@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Collection
@@ -237,9 +238,16 @@ def test_the_command_of_a_standing_makes_its_rows(found: list[Standing]) -> None
     from lpgnn.composition import expand
 
     for one in found:
-        words = one.command.split()[3:]
+        words = shlex.split(one.command)[3:]
         (point,) = expand(words)
         assert point.settings.resolve().identity == one.cell.identity
+
+
+def test_the_command_of_a_standing_can_be_pasted_into_a_shell(found: list[Standing]) -> None:
+    one = found[0]
+    point = replace(one.cell.point, keys={"filter": "powers", "filter.theta": "[1,1]"})
+    told = replace(one, cell=replace(one.cell, point=point)).command
+    assert "filter=powers 'filter.theta=[1,1]'" in told
 
 
 def against(mean: float, holm_p: float) -> Against:
@@ -459,6 +467,30 @@ def test_the_summary_counts_what_is_above_the_controls(
     assert summary(without_a_repeat(there, "mb"), found) == "No graph is complete yet.\n"
 
 
+def test_the_summary_shows_what_reports_are_worth_where_some_gain_holds(
+    there: Computed, found: list[Standing]
+) -> None:
+    at = {(s.entry.name, s.x_eps, s.y_eps): s for s in found}
+    one, exact, small = (at["mb", *budgets] for budgets in ((1, 1), (1, math.inf), (0.1, 1)))
+    other = replace(one, entry=replace(one.entry, name="pm", title="Piecewise"))
+    learner = at["forward", 1, 1]
+
+    def worth(*standings: tuple[Standing, float, float]) -> str:
+        text = summary(there, [replace(s, blank=against(*gain)) for s, *gain in standings])
+        return text.partition("What reports are worth at ε_x=1: ")[2].partition("\n\n")[2]
+
+    # Not at the smaller budget, and not what a learner gains: only who decides what is reported.
+    assert worth((one, 9.5, 0.2), (small, 3, 0.01), (learner, 3, 0.01)) == ""
+    # The gain that holds comes first, whatever is larger; a budget without one is left out.
+    assert worth((one, 9.5, 0.2), (other, 2, 0.01), (exact, 1, 0.2), (learner, 3, 0.01)) == (
+        "| Entry | sbm, ε_y=1 |\n|---|---|\n| Piecewise | **+2.0** |\n| Multi-bit | +9.5 |\n"
+    )
+    assert worth((other, 2, 0.01), (exact, 1.24, 0.04)) == (
+        "| Entry | sbm, ε_y=1 | sbm, ε_y=∞ |\n|---|---|---|\n"
+        "| Piecewise | **+2.0** | – |\n| Multi-bit | – | **+1.2** |\n"
+    )
+
+
 def test_the_notes_have_the_gain_of_every_way_to_report_features(
     there: Computed, found: list[Standing]
 ) -> None:
@@ -469,6 +501,48 @@ def test_the_notes_have_the_gain_of_every_way_to_report_features(
     assert f"| Multi-bit | **{against(2, 0.01).difference}** |" in text
     assert "| Multi-bit | – |" in notes(there, [*others, replace(largest, blank=None)], "")
     assert "| Forward | " not in text.partition("Over blank reports")[2]  # a learner
+
+
+def test_where_there_are_no_features_all_stand_on_blank_reports(tmp_path: Path) -> None:
+    protocol = replace(PROTOCOL, x_eps=(1.0,), y_eps=(1.0,), without_features=("sbm",))
+    absent = {
+        "pm": Entry("pm", "Piecewise", "feature mechanism", settings={"mechanism": "pm"}),
+        "bare": Entry("bare", "Bare", "control", settings={"x_eps": math.inf, "filter": "kprop"}),
+    }
+    folder = (f"results_dir={tmp_path}", "workers=0")
+    plan = Plan(protocol, ENTRIES | absent, tmp_path, folder, searched_together())
+    # Neither other ways to report features nor features without noise; nor have they a vote.
+    assert [setting[0] for _, setting in plan.settings()] == ["labels_only", "mb", "forward"]
+    trials = [p for tried in plan.trials().values() for _, own in tried for p in own]
+    assert {p.keys["mechanism"] for p in trials if "mechanism" in p.keys} == {"mb"}
+    assert {"ss", "rr_prior"} < {p.keys.get("label_mechanism") for p in trials}
+    assert run_points(trials) == 0
+    reported = [p for points in plan.reported(plan.chosen()).values() for p in points]
+    assert [(p.keys["feature"], p.control) for p in reported] == [("blank", False)] * 3
+    assert run_points(reported) == 0
+
+    there = what_is_there(plan, Source(tmp_path))
+    found = {one.entry.name: one for one in standings(there)}
+    assert there.unfinished_text() == []
+    for one in (found["mb"], found["forward"]):
+        assert one.is_on_blank
+        assert (one.blank, one.beats_both, one.lacks) == (None, None, ("no features here",))
+        assert one.labels_only is not None
+    ours = [replace(found["mb"], labels_only=against(2, 0.01))]
+    theirs = [replace(found["forward"], labels_only=against(-2, 0.2))]
+    assert sentence("sbm", [*ours, *theirs]) == (
+        "Its features were not available, so every entry stands on blank reports: 1 of 2 are above "
+        "labels only after Holm's correction over all of them, and none below."
+    )
+    text = summary(there, [*ours, *theirs])
+    assert "of 0 comparisons" in text
+    assert "| sbm | balanced_acc | none here | 2 | – | – | – | 1 | 0 |" in text
+    page = write_benchmark(there, tmp_path)
+    assert "no features here" in page.read_text("utf-8")
+    assert "Graphs that are complete: none yet" in (page.parent / "ranks.md").read_text("utf-8")
+    allowed = "must be among sbm"
+    with pytest.raises(InputError, match=allowed):
+        replace(PROTOCOL, without_features=("cora",))
 
 
 def test_places_over_all_settings_by_hand(found: list[Standing]) -> None:

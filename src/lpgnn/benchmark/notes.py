@@ -1,7 +1,7 @@
 """The benchmark's section of ``NOTES.md``: counts from the standings, no number is typed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lpgnn.benchmark import caveats
@@ -90,6 +90,8 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
     plan, found = what.plan, [one for one in found if one.dataset in what.whole]
     labels = [name for name, entry in plan.entries.items() if entry.family == "label mechanism"]
     datasets = list(dict.fromkeys(one.dataset for one in found))
+    without = plan.protocol.without_features
+    with_features = [dataset for dataset in datasets if dataset not in without]
     largest = max(plan.protocol.x_eps)
     return environment.get_template("notes.md.j2").render(
         protocol=plan.protocol,
@@ -105,7 +107,7 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
         gains=[
             (value_text(canonical(y_eps)), grid)
             for y_eps in plan.protocol.y_eps
-            if (grid := _gains(found, datasets, largest, y_eps)) is not None
+            if (grid := _gains(found, with_features, largest, y_eps)) is not None
         ],
         sentences=[(dataset, sentence(dataset, found)) for dataset in datasets],
         drops=[
@@ -127,7 +129,7 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
         return "No graph is complete yet.\n"
     judged = [one for one in complete if one.blank is not None]
     methods = {one.entry.name for one in complete if not one.entry.is_control}
-    above = sum(one.blank is not None and one.blank.verdict == "above" for one in judged)
+    above = sum(map(_is_above_blank, judged))
     both = sum(one.beats_both is True for one in judged)
     x_eps, y_eps = (
         ", ".join(value_text(canonical(eps)) for eps in budgets)
@@ -139,18 +141,31 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
         f"through the same method {above} are above 0 after Holm's correction over those of a "
         f"graph, and {both} are above labels only as well.\n"
     )
-    return "\n".join([text, _cells(complete, datasets).to_markdown()])
+    parts = [text, _cells(complete, datasets).to_markdown()]
+    largest = max(protocol.x_eps)
+    paying = [(s.dataset, s.y_eps) for s in _reporting(complete, largest) if _is_above_blank(s)]
+    if paying:
+        parts.append(
+            f"What reports are worth at ε_x={value_text(canonical(largest))}: the gain over blank "
+            "ones through the same method, in points of the graph's metric, wherever some way to "
+            "report features has one that holds after that correction (bold; intervals are in "
+            "results/NOTES.md).\n"
+        )
+        places = [
+            (dataset, y_eps)
+            for dataset in datasets
+            for y_eps in protocol.y_eps
+            if (dataset, y_eps) in paying
+        ]
+        parts.append(_gains_by_place(complete, places, largest).to_markdown())
+    return "\n".join(parts)
 
 
 def _gains(
     found: Sequence[Standing], datasets: Sequence[str], x_eps: float, y_eps: float
 ) -> Grid | None:
     """What every way to report features gains over blank reports, by graph."""
-    here = [
-        one
-        for one in found
-        if one.entry.family in REPORTING and (one.x_eps, one.y_eps) == (x_eps, y_eps)
-    ]
+    here = [one for one in _reporting(found, x_eps) if one.y_eps == y_eps]
     rows = []
     for name in dict.fromkeys(one.entry.name for one in here):
         own = {one.dataset: one for one in here if one.entry.name == name}
@@ -159,10 +174,42 @@ def _gains(
     return Grid(["Entry", *datasets], [rows]) if rows else None
 
 
-def _gain(one: Standing | None) -> Shown:
+def _gains_by_place(
+    found: Sequence[Standing], places: Sequence[tuple[str, float]], x_eps: float
+) -> Grid:
+    """The same without intervals, by graph and label budget; the largest gain that holds first."""
+    entries: dict[str, dict[tuple[str, float], Standing]] = {}
+    for one in _reporting(found, x_eps):
+        if (one.dataset, one.y_eps) in places and one.blank is not None:
+            entries.setdefault(one.entry.title, {})[one.dataset, one.y_eps] = one
+
+    def best(own: Mapping[tuple[str, float], Standing]) -> tuple[bool, float]:
+        return max(
+            (_is_above_blank(one), one.blank.difference.mean) for one in own.values() if one.blank
+        )
+
+    rows = [
+        [Shown(title), *(_gain(own.get(place), "mean") for place in places)]
+        for title, own in sorted(entries.items(), key=lambda item: best(item[1]), reverse=True)
+    ]
+    headings = [f"{graph}, ε_y={value_text(canonical(y_eps))}" for graph, y_eps in places]
+    return Grid(["Entry", *headings], [rows])
+
+
+def _reporting(found: Sequence[Standing], x_eps: float) -> list[Standing]:
+    return [one for one in found if one.entry.family in REPORTING and one.x_eps == x_eps]
+
+
+def _is_above_blank(one: Standing) -> bool:
+    return one.blank is not None and one.blank.verdict == "above"
+
+
+def _gain(one: Standing | None, shown: str = "interval") -> Shown:
     if one is None or one.blank is None:
         return Shown("–")
-    return Shown(str(one.blank.difference), bold=one.blank.verdict == "above")
+    difference = one.blank.difference
+    text = str(difference) if shown == "interval" else f"{difference.mean:+.1f}"
+    return Shown(text, bold=_is_above_blank(one))
 
 
 def _cells(found: Sequence[Standing], datasets: Sequence[str]) -> Grid:
@@ -173,17 +220,23 @@ def _cells(found: Sequence[Standing], datasets: Sequence[str]) -> Grid:
         blank = [one.blank.verdict for one in own if one.blank is not None]
         only = [one.labels_only.verdict for one in own if one.labels_only is not None]
         both = [one.beats_both for one in own if one.beats_both is not None]
-        counts = [len(both), both.count(True)]
-        counts += [side.count(word) for side in (blank, only) for word in ("above", "below")]
-        rows.append([dataset, *_of_graph(own), *map(str, counts)])
+        to_blank = [both.count(True), blank.count("above"), blank.count("below")]
+        cells, shown = str(len(both)), [*map(str, to_blank)]
+        if all(one.is_on_blank for one in own):
+            cells, shown = str(len(only)), ["–"] * len(to_blank)
+        counts = [str(only.count(word)) for word in ("above", "below")]
+        rows.append([dataset, *_of_graph(own), cells, *shown, *counts])
     headings = ["Graph", "Metric", "Features", "Cells", "Above both", "Above blank", "Below blank"]
     return Grid.of_text([*headings, "Above labels only", "Below labels only"], rows, labels=2)
 
 
 def _of_graph(own: Sequence[Standing]) -> tuple[str, str]:
-    """The metric, and how many features a node has."""
+    """The metric, and how many features a node has; none where they were not available."""
     known = [one.cell.configuration for one in own if one.cell.configuration is not None]
-    return (own[0].metric, f"{known[0].graph.num_features:,}") if known else ("–", "–")
+    if not known:
+        return "–", "–"
+    without = all(one.is_on_blank for one in own)
+    return own[0].metric, "none here" if without else f"{known[0].graph.num_features:,}"
 
 
 def _contests(made: Sequence[Contest]) -> Grid | None:

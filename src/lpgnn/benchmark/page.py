@@ -42,7 +42,8 @@ def write_benchmark(what: Computed, results_dir: Path) -> Path:
     folder, protocol = results_dir / "benchmark", what.plan.protocol
     found, other = standings(what), other_rule(protocol.selection)
     whole = [one for one in found if one.dataset in what.whole]
-    changes = rule_sentence(whole, standings(what, other), other)
+    with_features = [one for one in whole if one.dataset not in protocol.without_features]
+    changes = rule_sentence(with_features, standings(what, other), other)
     write_atomically(folder / "standings.csv", to_csv(found, protocol.selection))
     datasets = [name for name in protocol.datasets if any(s.dataset == name for s in found)]
     bought = {name: sentence(name, whole) for name in what.whole}
@@ -53,13 +54,13 @@ def write_benchmark(what: Computed, results_dir: Path) -> Path:
         else:  # a table of rows that are gone
             (folder / f"{dataset}.md").unlink(missing_ok=True)
     write_atomically(folder / "cost.md", _costs(found))
-    write_atomically(folder / "ranks.md", _ranks(whole))
+    write_atomically(folder / "ranks.md", _ranks(with_features))
     write_atomically(folder / "printed.md", printed_numbers(found, protocol))
     write_atomically(folder / "notes.md", notes(what, found, changes))
     write_atomically(folder / "summary.md", summary(what, found))
     drawing = draw_pareto(found, datasets, folder)
     page = folder / "leaderboard.html"
-    write_atomically(page, _page(what, found, whole, bought, changes, drawing))
+    write_atomically(page, _page(what, found, with_features, bought, changes, drawing))
     return page
 
 
@@ -97,8 +98,8 @@ def _tables(
 
 _READ = (
     "In brackets: the difference to blank reports through the same method / to labels only; – "
-    "where a control is missing. Bold: above both controls after Holm's correction over all "
-    "comparisons on this graph.\n"
+    "where a control is missing, or where there are no features. Bold: above both controls after "
+    "Holm's correction over all comparisons on this graph.\n"
 )
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lpgnn.benchmark.entries import FAMILIES
-from lpgnn.benchmark.standings import LABELS_ONLY, Standing
+from lpgnn.benchmark.plan import LABELS_ONLY
+from lpgnn.benchmark.standings import Standing
 from lpgnn.report.drawing import (
     CONTROL_STYLES,
     GREY,
@@ -34,8 +35,12 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def draw_pareto(found: Sequence[Standing], datasets: Sequence[str], folder: Path) -> bytes:
-    """A panel per graph that has numbers of private labels: clean ones have no finite total."""
-    private = [one for one in found if math.isfinite(one.y_eps)]
+    """A panel per graph that has features and numbers of private labels: clean ones have no total.
+
+    Blank reports have a budget and hold nothing: they have no place here.
+    """
+    without = {one.dataset for one in found if one.is_on_blank}
+    private = [one for one in found if math.isfinite(one.y_eps) and one.dataset not in without]
     known = {one.dataset for one in private}
     datasets = [name for name in datasets if name in known] or datasets
     columns = min(_COLUMNS, len(datasets))

@@ -21,6 +21,7 @@ from lpgnn.tune import private_criterion
 # their values, which moves accuracies by points; at one budget they also share their draws.
 BLANK = "Each blank control has the same ε_x and the same random draws as what it stands beside."
 DEFAULT = "mb"  # with randomized response and Drop, as most entries have them
+LABELS_ONLY = "labels_only"
 
 Values = Mapping[str, Any]  # setting -> value
 Member = dict[str, Any]  # of a grid: settings with their choices
@@ -47,8 +48,15 @@ class Plan:
         for entry in self.entries.values():
             for dataset in self.protocol.datasets:
                 for y_eps in self.protocol.y_eps:
-                    if entry.runs_at(y_eps):
+                    if self._stands(entry, dataset, y_eps):
                         yield entry, (entry.name, dataset, y_eps)
+
+    def _stands(self, entry: Entry, dataset: str, y_eps: float) -> bool:
+        """Whether an entry is run: where there are no features, ways to report them are not."""
+        without = dataset in self.protocol.without_features
+        about_features = entry.is_control or entry.family == "feature mechanism"
+        left_out = without and about_features and entry.name not in (DEFAULT, LABELS_ONLY)
+        return entry.runs_at(y_eps) and not left_out
 
     @cached_property
     def candidates(self) -> dict[Setting, list[Values]]:
@@ -107,13 +115,16 @@ class Plan:
     def _search_of(self, entry: Entry, setting: Setting) -> tuple[Setting, list[Entry]]:
         """The search that decides on an entry's values, and whose runs judge them."""
         _, dataset, y_eps = setting
-        voters = [one for one in self.together.values() if one.runs_at(y_eps)]
+        voters = [one for one in self.together.values() if self._stands(one, dataset, y_eps)]
         if entry.is_searched_together and voters:
             return ("", dataset, y_eps), voters
         return setting, [entry]
 
     def reported(self, chosen: Mapping[Setting, Values]) -> dict[Setting, list[Point]]:
-        """The runs that are shown: an entry's own, and those on blank reports (control=True)."""
+        """The runs that are shown: an entry's own, and those on blank reports (control=True).
+
+        Where there are no features its own are on blank reports already.
+        """
         budgets: Member = {"x_eps": list(self.protocol.x_eps)}
         fixed = {"repeats": self.protocol.repeats, "seed": self.protocol.seed}
         wanted = [(entry, setting) for entry, setting in self.settings() if setting in chosen]
@@ -128,7 +139,7 @@ class Plan:
         controls = [
             (setting, member | {"feature": "blank", "control": True})
             for (entry, setting), member in zip(wanted, grid, strict=True)
-            if not entry.is_control
+            if not entry.is_control and setting[1] not in self.protocol.without_features
         ]
         expanded = expand_grid([member for _, member in controls], self.overrides)
         for (setting, _), points in zip(controls, expanded, strict=True):
@@ -147,8 +158,10 @@ class Plan:
     def _base(self, entry: Entry, setting: Setting) -> Member:
         _, dataset, y_eps = setting
         exact = math.isinf(y_eps)
+        without = dataset in self.protocol.without_features
         return {
             **self.protocol.settings_at(dataset, y_eps),
+            **({"feature": "blank"} if without else {}),
             **entry.settings,
             **(entry.exact_labels if exact else entry.private_labels),
             "label": entry.name,

@@ -14,7 +14,7 @@ def printed_numbers(found: Sequence[Standing], protocol: Protocol) -> str:
     """What papers print on these graphs at these budgets, and what their ε is in total."""
     rows = [
         [
-            *(one.entry.title, _printer(one.entry), one.dataset),
+            *(one.entry.title, _printer(one.entry), _graph(one)),
             *(value_text(canonical(eps)) for eps in (one.x_eps, one.y_eps)),
             *(str(one.summary), str(one.printed), f"{one.summary.mean - one.printed.mean:+.1f}"),
         ]
@@ -42,6 +42,10 @@ def printed_numbers(found: Sequence[Standing], protocol: Protocol) -> str:
             f"No printed number at these graphs and budgets is on file for: {'; '.join(without)}.\n"
         )
     return "\n".join(parts)
+
+
+def _graph(one: Standing) -> str:
+    return f"{one.dataset} (blank reports here)" if one.is_on_blank else one.dataset
 
 
 def _printer(entry: Entry) -> str:

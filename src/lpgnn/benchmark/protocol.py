@@ -33,12 +33,18 @@ class Protocol:
     search_at: Mapping[str, Any]
     search: Mapping[str, Sequence[Any]]
     exact_epochs: Mapping[str, int] = field(default_factory=dict)  # dataset -> with clean labels
+    # Graphs whose features were not available: entries stand there on blank reports.
+    without_features: Sequence[str] = ()
     # Which epoch's model is reported: by the rule that judges the trials, too.
     selection: str = "paper"
 
     def __post_init__(self) -> None:
         if self.selection not in RULES:
             raise InputError("selection", self.selection, f"must be among {', '.join(RULES)}")
+        for name in self.without_features:
+            if name not in self.metrics:
+                known = ", ".join(self.metrics)
+                raise InputError("without_features", name, f"must be among {known}")
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -61,7 +67,8 @@ class Protocol:
             for setting in ("x_eps", "y_eps")
         )
         metrics = {name: self.metrics[name] for name in names}
-        return replace(self, metrics=metrics, x_eps=x_eps, y_eps=y_eps)
+        without = tuple(name for name in self.without_features if name in metrics)
+        return replace(self, metrics=metrics, x_eps=x_eps, y_eps=y_eps, without_features=without)
 
 
 def _among(

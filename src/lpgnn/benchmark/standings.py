@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 from lpgnn.benchmark.entries import Entry, added_folder
-from lpgnn.benchmark.plan import Plan, Setting, Values
+from lpgnn.benchmark.plan import LABELS_ONLY, Plan, Setting, Values
 from lpgnn.composition import Experiment
 from lpgnn.report.evidence import Cell, Results, Source, cell_of, hardly_trained
 from lpgnn.report.notation import canonical, symbol, value_text
@@ -19,7 +19,6 @@ from lpgnn.report.paired import Difference, holm, welch_difference
 from lpgnn.report.tables import Printed
 from lpgnn.rows import Summary, summarise
 
-LABELS_ONLY = "labels_only"
 _EQUAL = 1e-9  # points: entries that compute the same share a rank
 Place = tuple[str, str, float, float]  # entry, dataset, x_eps, y_eps
 
@@ -75,6 +74,11 @@ class Standing:
     def is_complete(self) -> bool:
         return _is_complete(self.cell, self.summary.count)
 
+    @property
+    def is_on_blank(self) -> bool:
+        """Whether the entry itself reads blank reports, as there are no features."""
+        return self.cell.point.keys.get("feature") == "blank"
+
     def is_hardly_trained(self, rule: str) -> bool:
         return hardly_trained(self.cell.kept_epochs(rule))
 
@@ -97,11 +101,11 @@ class Standing:
         ]
         folder = self.cell.point.settings.results_path
         if folder != Path("results"):
-            words.append(f"results_dir={shlex.quote(str(folder))}")
+            words.append(f"results_dir={folder}")
         # The class of a submission lies beside its entry.
         beside = shlex.quote(str(added_folder(folder)))
         place = f"PYTHONPATH={beside} " if self.entry.module else ""
-        return f"{place}python -m lpgnn.run {' '.join(words)}"
+        return f"{place}python -m lpgnn.run {shlex.join(words)}"
 
 
 @dataclass(frozen=True)
@@ -151,16 +155,18 @@ class Computed:
 
     def unfinished_text(self) -> list[str]:
         """A line on every graph that is not complete, those without anything together."""
-        total, lines, empty = len(self.plan.entries), [], []
+        lines, empty = [], []
         for dataset, names in self.unfinished().items():
-            if len(names) == total:
+            settings = self.plan.settings()
+            wanted = dict.fromkeys(name for _, (name, graph, _) in settings if graph == dataset)
+            done = [name for name in wanted if name not in names]
+            if names and not done:
                 empty.append(dataset)
             elif names:
-                done = [name for name in self.plan.entries if name not in names]
                 which = f"; missing: {', '.join(names)}"
                 if len(done) < len(names):  # the shorter list
                     which = f": {', '.join(done)}"
-                lines.append(f"{dataset}: {len(done)} of {total} entries are complete{which}")
+                lines.append(f"{dataset}: {len(done)} of {len(wanted)} entries are complete{which}")
         return [*lines, *([f"no entry is complete on {', '.join(empty)}"] if empty else [])]
 
 
@@ -233,8 +239,10 @@ def _compared(here: Sequence[Standing], blanks: Mapping[Place, Cell], rule: str)
         lacks = [
             f"{what}: {found}"
             for what, found in (("blank", blank), ("labels only", labels))
-            if isinstance(found, str)
+            if isinstance(found, str) and not (one.is_on_blank and what == "blank")
         ]
+        if one.is_on_blank:
+            lacks.append("no features here")
         compared[one.place] = replace(
             one,
             blank=None if isinstance(blank, str) else blank,
@@ -383,6 +391,14 @@ def overall(found: Sequence[Standing]) -> list[Overall]:
 
 def sentence(dataset: str, found: Sequence[Standing]) -> str:
     """What spending a feature budget buys on a graph."""
+    if any(one.dataset == dataset and one.is_on_blank for one in found):
+        own = [one.labels_only for one in found if one.dataset == dataset and one.labels_only]
+        above, below = (sum(o.verdict == word for o in own) for word in ("above", "below"))
+        return (
+            "Its features were not available, so every entry stands on blank reports: "
+            f"{above or 'none'} of {len(own)} are above labels only after Holm's correction over "
+            f"all of them, and {below or 'none'} below."
+        )
     here = [one for one in found if one.dataset == dataset and one.blank is not None]
     gains = [one for one in here if one.blank is not None and one.blank.verdict == "above"]
     if not here:
