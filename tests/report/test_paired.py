@@ -67,3 +67,16 @@ def test_holm_keeps_the_error_of_a_family() -> None:
     adjusted = float(np.mean([min(holm(list(family))) < 0.05 for family in p]))
     assert raw == pytest.approx(1 - 0.95**20, abs=0.055)
     assert adjusted == pytest.approx(0.05, abs=0.025)
+
+
+def test_the_least_difference_that_a_test_would_have_shown() -> None:
+    found = t_difference(VALUES)
+    assert found is not None
+    assert found.least_shown(0.05) == pytest.approx((found.high - found.low) / 2)
+    # Values moved to just above it pass the test at the level, just below it they do not.
+    for level in (0.05, 0.001):
+        least = found.least_shown(level)
+        for factor, shown in ((1.001, True), (0.999, False)):
+            moved = t_difference([value - found.mean + factor * least for value in VALUES])
+            assert moved is not None
+            assert (moved.p < level) == shown

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
+from statistics import median
 
 from lpgnn.benchmark.plan import Plan
 from lpgnn.benchmark.standings import Standing
@@ -27,15 +28,17 @@ def search_text(plan: Plan) -> str:
     at = ", ".join(f"{key}={value}" for key, value in protocol.search_at.items())
     return (
         f"Hyper-parameters: {protocol.trials} candidates for each graph and label budget, at {at}, "
-        "judged by the mean loss on noisy validation labels over "
-        f"{protocol.collections} collections (splits and reports) that no result comes from. All "
-        "entries try the same values of the settings that they share. Those that differ in nothing "
-        "but their mechanism also share the candidate that is best on average over all of lpgnn's "
-        "mechanisms, each on a collection of its own. Chance decides between candidates "
-        "that are close: the difference between two learners or filters holds for the values that "
-        "were found, and no interval here contains the luck of the search. The controls on blank "
-        "reports have the values of what they stand beside. No search: "
-        f"{'; '.join(without) or 'none'}."
+        "judged by the mean loss on the validation nodes' reported labels (clean ones at ε_y=∞) "
+        f"over {protocol.collections} collections (splits and reports) that no result comes from. "
+        "All entries try the same values of the settings that they share. Those that differ in "
+        "nothing but their mechanism also share the candidate that is best on average over all of "
+        "lpgnn's mechanisms, each on a collection of its own. The two best candidates differ by "
+        f"less than a standard error in {plan.close_calls()} of {len(plan.judged)} searches: the "
+        "difference between two learners or filters holds for the values that were found, and no "
+        "interval here contains the luck of the search. The controls on blank reports have the "
+        "values of what they stand beside. Budgets are those of the collection that is reported; "
+        "if the same people also took part in those of a search, each would cost its budget again. "
+        f"No search: {'; '.join(without) or 'none'}."
     )
 
 
@@ -66,5 +69,33 @@ def engines(found: Sequence[Standing]) -> str:
     listed = ", ".join(f"{name} ({count:,})" for name, count in counts.most_common())
     return (
         f"The rows come from {len(counts)} engines, which round sums differently: {listed}. "
-        "No difference between two engines is taken as paired."
+        "Networks of two engines are not paired; what trains no network (labels only, two rounds) "
+        "is paired with those of any engine."
     )
+
+
+def chance(found: Sequence[Standing], metric: str = "roc_auc", level: float = 50.0) -> list[str]:
+    """Where entries are no better than chance, by graph and label budget."""
+    lines = []
+    for (dataset, y_eps), group in groupby(found, key=lambda one: (one.dataset, one.y_eps)):
+        own = [one for one in group if one.rank is not None and one.metric == metric]
+        reached = sum(one.summary.mean - (one.summary.ci or 0.0) <= level for one in own)
+        if reached:
+            where = f"{dataset} at ε_y={value_text(canonical(y_eps))}"
+            lines.append(f"{reached} of {len(own)} cells on {where}")
+    return lines
+
+
+def power(found: Sequence[Standing]) -> Grid | None:
+    """What a graph's correction can show, and what stands at 5 % without it."""
+    compared = [one for one in found if one.blank is not None]
+    families = Counter(one.dataset for one in compared)
+    rows = []
+    for (dataset, y_eps), group in groupby(compared, key=lambda one: (one.dataset, one.y_eps)):
+        own = [one.blank.difference for one in group if one.blank is not None]
+        least = median(one.least_shown(0.05 / families[dataset]) for one in own)
+        above, below = sum(one.above_zero for one in own), sum(one.below_zero for one in own)
+        label_budget = value_text(canonical(y_eps))
+        rows.append([dataset, label_budget, *map(str, (len(own), f"{least:.1f}", above, below))])
+    headings = ["Graph", "ε_y", "Cells", "Least gain", "Above blank at 5 %", "Below blank at 5 %"]
+    return Grid.of_text(headings, rows, labels=2) if rows else None

@@ -138,8 +138,8 @@ def _costs(found: Sequence[Standing]) -> str:
     grid = Grid.of_text(["Seconds of one core per run", *datasets], rows)
     return (
         f"# Cost\n\n{grid.to_markdown()}\nMeans over all settings that an entry has: learners and "
-        "label mechanisms run with private labels only, and LPGNN as published for five times as "
-        "many epochs. Measured on machines with other work, so compare with care.\n"
+        "label mechanisms run with private labels only, and LPGNN as published for 500 epochs. "
+        "Measured on machines with other work, so compare with care.\n"
     )
 
 

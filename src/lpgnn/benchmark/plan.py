@@ -2,10 +2,11 @@
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from lpgnn.benchmark.entries import Entry
@@ -13,9 +14,9 @@ from lpgnn.benchmark.protocol import Protocol
 from lpgnn.composition import Point, expand_grid
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TUNING_SEED
-from lpgnn.rows import Row, RowStore
+from lpgnn.rows import RowStore
 from lpgnn.rows.metrics import OTHER_METRICS
-from lpgnn.tune import private_criterion
+from lpgnn.tune import private_loss
 
 # Blank reports hold nothing, but the budget decides the frequency of their signs and the shape of
 # their values, which moves accuracies by points; at one budget they also share their draws.
@@ -27,6 +28,7 @@ Values = Mapping[str, Any]  # setting -> value
 Member = dict[str, Any]  # of a grid: settings with their choices
 Setting = tuple[str, str, float]  # entry, dataset, y_eps
 Trial = tuple[Values, list[Point]]  # values, and the runs that judge them
+Judged = tuple[Values, list[float]]  # values, and their losses on noisy validation labels
 
 
 @dataclass(frozen=True)
@@ -92,24 +94,31 @@ class Plan:
             points.append(point)
         return found
 
+    @cached_property
+    def judged(self) -> dict[Setting, list[Judged]]:
+        """The searches of which all trials are done: the lowest mean loss comes first."""
+        store, found = RowStore(tuning_folder(self.results_dir)), dict[Setting, list[Judged]]()
+        for key, tried in self.trials().items():
+            losses = [(values, _losses(points, store)) for values, points in tried]
+            if all(own for _, own in losses):
+                found[key] = sorted(losses, key=lambda judged: fmean(judged[1]))
+        return found
+
+    def close_calls(self) -> int:
+        """In how many searches the two best differ by less than a standard error."""
+        pairs = [(tried[0][1], tried[1][1]) for tried in self.judged.values()]
+        differences = [[b - a for a, b in zip(*pair, strict=True)] for pair in pairs]
+        return sum(not fmean(own) >= stdev(own) / math.sqrt(len(own)) for own in differences)
+
     def chosen(self) -> dict[Setting, Values]:
         """The best trial of each by the loss on noisy validation labels, where all are done."""
-        store, best = RowStore(tuning_folder(self.results_dir)), dict[Setting, Values]()
-        for key, tried in self.trials().items():
-            scores = []
-            for values, points in tried:
-                judged = [_finished(point, store) for point in points]
-                if all(judged):
-                    scores.append((_criterion([row for own in judged for row in own]), values))
-            if len(scores) == len(tried):
-                best[key] = min(scores, key=lambda score: score[0])[1]
         found = dict[Setting, Values]()
         for entry, setting in self.settings():
             key, _ = self._search_of(entry, setting)
             if len(self.candidates[setting]) == 1:
                 found[setting] = self.candidates[setting][0]
-            elif key in best:
-                found[setting] = best[key]
+            elif key in self.judged:
+                found[setting] = self.judged[key][0][0]
         return found
 
     def _search_of(self, entry: Entry, setting: Setting) -> tuple[Setting, list[Entry]]:
@@ -185,7 +194,7 @@ class Plan:
                 raise InputError(f"entry {entry.name}: search.{setting}", values, allowed)
 
     def _tried(self, entry: Entry, point: Point, base: Member) -> list[Values]:
-        """The candidates: every value of a setting as often as any other, in an order of its own.
+        """The candidates: every value of a setting about as often, in an order of its own.
 
         The order depends on the setting and its values alone, so that entries which share a setting
         try the same values of it, whatever else they search.
@@ -207,12 +216,6 @@ class Plan:
         return found
 
 
-def _criterion(rows: list[Row]) -> tuple[bool, float]:
-    """Whether most networks have learnt the noise, and the mean loss: the lowest is the best."""
-    overfitted, loss = private_criterion(rows)
-    return 2 * overfitted > len(rows), loss
-
-
 def _balanced(setting: str, values: list[Any], count: int) -> list[Any]:
     """Every value about as often, in an order that the setting's name decides."""
     filled = [values[i % len(values)] for i in range(count)]
@@ -220,11 +223,16 @@ def _balanced(setting: str, values: list[Any], count: int) -> list[Any]:
     return filled
 
 
-def _finished(point: Point, store: RowStore) -> list[Row]:
-    """The rows of a trial; none unless all of its collections are there."""
-    one, wanted = point.settings.resolve(fetch=False), range(point.settings.repeats)
-    found = store.finished(one.dataset.name, one.identity)
-    return [found[i] for i in wanted] if found.keys() >= set(wanted) else []
+def _losses(points: Sequence[Point], store: RowStore) -> list[float]:
+    """The losses of a trial on all of its collections; none unless all are there."""
+    losses = []
+    for point in points:
+        one, wanted = point.settings.resolve(fetch=False), range(point.settings.repeats)
+        found = store.finished(one.dataset.name, one.identity)
+        if not found.keys() >= set(wanted):
+            return []
+        losses += [private_loss([found[i]]) for i in wanted]
+    return losses
 
 
 def tuning_folder(results_dir: Path) -> Path:

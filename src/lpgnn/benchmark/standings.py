@@ -458,6 +458,6 @@ def rule_sentence(found: Sequence[Standing], other: Sequence[Standing], other_ru
     return (
         f"Under the {other_rule} rule the same runs' means move by {shifts} on average; "
         f"of {len(pairs)} cells {counts[1][0]} are above blank reports (here {counts[0][0]}) and "
-        f"{counts[1][1]} above both controls (here {counts[0][1]}); {kept} of {len(settings)} "
-        "settings keep their first."
+        f"{counts[1][1]} above both controls (here {counts[0][1]}); the first place is the "
+        f"same in {kept} of {len(settings)} settings."
     )

@@ -30,6 +30,14 @@ class Difference:
     def excludes_zero(self) -> bool:
         return self.above_zero or self.below_zero
 
+    def least_shown(self, level: float) -> float:
+        """The smallest mean difference that a two-sided test at a level would have shown."""
+        from scipy.special import stdtrit
+
+        half = (self.high - self.low) / 2
+        degrees = self.count - 1
+        return half * float(stdtrit(degrees, 1 - level / 2) / stdtrit(degrees, 0.975))
+
     def text(self, decimals: int) -> str:
         mean, low, high = (f"{one:+.{decimals}f}" for one in (self.mean, self.low, self.high))
         return f"{mean} [{low}, {high}]"
