@@ -349,6 +349,29 @@ def test_drop_propagates_estimates_where_a_report_is_more_than_a_class(
     )
 
 
+def test_forward_correction_of_laplace_reports_follows_alibis_bayes_targets() -> None:
+    """log sum_y L(y) p(y) and the targets L p / sum L p, held fixed, have the same gradient."""
+    labels = torch.randint(C, (N,), generator=seeded(5))
+    mechanism = LaplaceOneHot(epsilon=1.0, num_classes=C)
+    everyone = torch.ones(N, dtype=torch.bool)
+    reports = mechanism.perturb(labels, generator=seeded(6))
+    received = mechanism.received(reports, everyone, generator=seeded(7))
+    collected = server_side(labels, everyone, ~everyone, reports=received)
+    batch = LabelBatch.of([collected], torch.device("cpu"))
+    logits = logits_of(1).requires_grad_()
+    (found,) = torch.autograd.grad(ForwardCorrection().loss(logits, batch).sum(), logits)
+
+    scores = (reports.abs() - (reports - 1).abs()) / mechanism.scale()  # log p(report | y)
+    prior = logits[0].softmax(0).t().detach().double()
+    targets = torch.softmax(scores + prior.log(), 1)  # [N, c]
+    cross_entropy = -(targets.float() * logits[0].t().log_softmax(1)).sum(1).mean()
+    (expected,) = torch.autograd.grad(cross_entropy, logits)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
+    uniform = torch.softmax(scores, 1).float()  # the test can tell another prior
+    (other,) = torch.autograd.grad(-(uniform * logits[0].t().log_softmax(1)).sum(1).mean(), logits)
+    assert (found - other).abs().max() > 1e-3
+
+
 def test_votes_of_randomized_response_are_its_classes() -> None:
     labels = random_run(0).labels
     counted = votes(labels)

@@ -108,7 +108,6 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
     environment = markdown_templates("benchmark")
     environment.filters["grid"] = lambda grid: grid.to_markdown().rstrip("\n")
     plan, found = what.plan, [one for one in found if one.dataset in what.whole]
-    labels = [name for name, entry in plan.entries.items() if entry.family == "label mechanism"]
     datasets = list(dict.fromkeys(one.dataset for one in found))
     without = plan.protocol.without_features
     with_features = [dataset for dataset in datasets if dataset not in without]
@@ -138,7 +137,7 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
             for title, rivals in _drops(found, plan)
             if (grid := _contests(contests(found, plan, ABOVE_DROP, rivals))) is not None
         ],
-        labels=_contests(contests(found, plan, labels, entry_at(found, DEFAULT))),
+        labels=_contests(_of_labels(found, plan)),
     )
 
 
@@ -153,6 +152,16 @@ def _drops(
     ]
     best = "the best of all entries that train by Drop, cell by cell and on the same repeats"
     return [*drops, (best, best_at(found, "drop"))]
+
+
+def _of_labels(found: Sequence[Standing], plan: Plan) -> list[Contest]:
+    """Each label mechanism against randomized response with the same learner."""
+    made = []
+    for name, entry in plan.entries.items():
+        if "label_mechanism" in entry.settings:
+            learner = str(entry.settings.get("learner", DEFAULT))  # an entry has its learner's name
+            made += contests(found, plan, [name], entry_at(found, learner))
+    return made
 
 
 def summary(what: Computed, found: Sequence[Standing]) -> str:
