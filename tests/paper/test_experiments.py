@@ -27,7 +27,7 @@ SIZES = {
     "features_that_pay": 7 * 4 * (7 + 7 + 1) + (7 + 6 + 7 + 6) * 4 * 2,
     "label_models": 7 * 2 * (4 + 4 + 1) * 2,
     "lastfm_blank": 4 * 4 + 3 * 3,
-    "phase_diagram": 3 * 2 * (5 * 6 + 2 * 4 + 2 * 4 + 2 * 3),
+    "phase_diagram": (3 * 2 + 1) * (5 * 6 + 2 * 3 + 2 * 3 + 2 * 2) + (6 + 3 + 3 + 2),
 }
 
 
