@@ -471,7 +471,7 @@ def test_ranks_and_sentences_wait_for_a_graph_to_be_complete(
     part = without_a_repeat(there, "forward")
     assert (there.whole, part.whole) == (("sbm",), ())
     (tmp_path / "benchmark").mkdir()
-    write_benchmark(part, tmp_path)
+    write_benchmark(part, standings(part), tmp_path)
     assert "Not complete" in (tmp_path / "benchmark" / "sbm.md").read_text()
     assert "Graphs that are complete: none yet." in (tmp_path / "benchmark/ranks.md").read_text()
     assert "What spending" not in (tmp_path / "benchmark" / "notes.md").read_text()
@@ -480,7 +480,8 @@ def test_ranks_and_sentences_wait_for_a_graph_to_be_complete(
     protocol = replace(PROTOCOL, metrics={**PROTOCOL.metrics, "cora": "acc"})
     plan = replace(part.plan, protocol=protocol)
     plan.__dict__["judged"] = {}  # the settings are sbm's: nothing can be planned on cora
-    write_benchmark(replace(part, plan=plan), tmp_path)
+    part = replace(part, plan=plan)
+    write_benchmark(part, standings(part), tmp_path)
     assert not (tmp_path / "benchmark" / "cora.md").exists()
 
 
@@ -598,7 +599,7 @@ def test_where_there_are_no_features_all_stand_on_blank_reports(tmp_path: Path) 
     text = summary(there, [*ours, *theirs])
     assert "of 0 comparisons" in text
     assert "| sbm | balanced_acc | none here | 2 | – | – | – | 1 | 0 |" in text
-    page = write_benchmark(there, tmp_path)
+    page = write_benchmark(there, standings(there), tmp_path)
     assert "no features here" in page.read_text("utf-8")
     assert "Graphs that are complete: none yet" in (page.parent / "ranks.md").read_text("utf-8")
     allowed = "must be among sbm"
@@ -776,6 +777,92 @@ def test_an_entry_that_cannot_be_run_is_not_kept(
     assert not (tmp_path / "results" / "benchmark").exists()
 
 
+BROKEN_FILTER = """
+from dataclasses import dataclass
+from lpgnn.propagation import LinearFilter
+
+@dataclass(frozen=True)
+class Broken(LinearFilter):
+    def coefficients(self):
+        return 1 / 0
+"""
+BROKEN_NOISE = """
+from dataclasses import dataclass
+from lpgnn.privacy import AdditiveNoise
+
+@dataclass(frozen=True)
+class Broken(AdditiveNoise):
+    def noise(self, shape, *, generator):
+        raise ValueError("no noise today")
+
+    def variance(self, x):
+        return x
+
+    def parameters(self):
+        return {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "code", "message"),
+    [
+        ("filter", BROKEN_FILTER, 2, "entry mine: cannot be run (ZeroDivisionError: division by"),
+        ("mechanism", BROKEN_NOISE, 1, "no noise today"),
+    ],
+)
+def test_an_entry_that_fails_in_its_first_run_is_not_kept(
+    kind: str,
+    source: str,
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: PROTOCOL)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    (tmp_path / f"broken_{kind}.py").write_text(source)
+    (tmp_path / "mine.yaml").write_text(
+        f"title: Mine\nfamily: filter\nmodule: broken_{kind}.py\n"
+        f"settings: {{{kind}: custom, {kind}._target_: broken_{kind}.Broken}}\n"
+    )
+    words = ["add", str(tmp_path / "mine.yaml"), f"results_dir={tmp_path / 'results'}"]
+    assert command.main(words) == code
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "results" / "benchmark").exists()
+
+
+def test_an_own_component_is_searched_by_options_that_its_yaml_does_not_list(
+    tmp_path: Path,
+) -> None:
+    settings = {"filter": "custom", "filter._target_": "lpgnn.propagation.HOA"}
+    own: dict[str, list[Any]] = {"+filter.conditioning": ["node"], "+filter.steps": [2, 4]}
+    entries = {
+        "mine": Entry("mine", "Mine", "filter", settings=settings),
+        "yours": Entry("yours", "Yours", "filter", settings=settings, search=own),
+    }
+    plan = Plan(PROTOCOL, entries, tmp_path, (f"results_dir={tmp_path}",))
+    for name, steps in (("mine", {1, 2, 4}), ("yours", {2, 4})):
+        tried = plan.trials()[name, "sbm", 1.0]
+        assert {values["+filter.steps"] for values, _ in tried} == steps
+        for values, (point,) in tried:
+            found: Any = point.settings.component("filter")
+            assert found.steps == values["+filter.steps"]
+            assert found.conditioning == values.get("+filter.conditioning")
+
+
+def test_an_entry_that_is_added_says_nothing_about_a_graph(computed: Plan) -> None:
+    mine = Entry("mine", "Mine", "learner", settings={"learner": "gce"}, labels="private")
+    entries = {**ENTRIES, "mine": mine}
+    added = {**ENTRIES, "mine": replace(mine, is_added=True)}
+    source = Source(computed.results_dir)
+    assert what_is_there(replace(computed, entries=entries), source).whole == ()
+    there = what_is_there(replace(computed, entries=added), source)
+    assert (there.whole, there.unfinished_text()) == (("sbm",), [])
+
+
 def test_a_dry_run_counts_both_stages_and_says_what_else_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -785,7 +872,7 @@ def test_a_dry_run_counts_both_stages_and_says_what_else_is_missing(
     assert command.main(words) == 0
     out = capsys.readouterr().out
     search, _, reported = out.partition(
-        "reported runs (the search of 1 of 1 settings is not done):"
+        "reported runs and their blank controls (the search of 1 of 1 settings is not done):"
     )
     assert "3 configurations, 0 done, 3 to do, about " in search
     # Two budgets of its own and as many controls, with the first trial's values.
@@ -839,6 +926,10 @@ def test_a_method_of_ones_own_is_added_and_computed(
     }
     assert entry.printed[0]["file"] == results / "benchmark" / "entries" / "steady.csv"
     assert lines["steady"]["beats_both"] in ("true", "false")
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-1].startswith("Steady noise on sbm at x_eps=1, y_eps=1: balanced_acc ")
+    assert "; − blank " in shown[-1]
+    assert "a first run:" in shown
     assert "mechanism._target_=steady_noise.SteadyNoise" in lines["steady"]["command"]
     # The page's command runs as it is.
     told = lines["steady"]["command"]

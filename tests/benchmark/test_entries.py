@@ -75,3 +75,43 @@ def test_an_added_entry_is_kept_with_its_module(
 def test_an_entry_cannot_take_the_name_of_ours(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is the name of an entry of lpgnn"):
         add_entry(entry_file(tmp_path, "mb"), tmp_path / "results")
+
+
+PRINTED = {"file": "mine.csv", "row": "mine", "x_eps": "column", "y_eps": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "content", "message"),
+    [
+        ({"rwo": "mine"}, "", "printed.rwo=mine: unknown key; known: file, row, column, x_eps"),
+        ({"y_eps": "foo"}, "", "printed.y_eps=foo: must be row, column or a number"),
+        ({"row": "yours"}, "", "printed=FILE: has no line with row=yours"),
+        ({}, "dataset,row,mean\ncora,mine,1\n", "printed=FILE: "),
+        ({}, "dataset,row,column,mean,ci\ncora,mine,1,fifty,1\n", "printed=FILE: "),
+        (
+            {"x_eps": "row"},
+            "",
+            "printed=FILE: x_eps and y_eps must be numbers, not mine and 1",
+        ),
+    ],
+)
+def test_wrong_printed_numbers_are_refused_when_an_entry_is_read(
+    changes: dict[str, Any], content: str, message: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("dataset,row,column,mean,ci\ncora,mine,1,81.5,0.5\n")
+    path = entry_file(tmp_path, printed=[PRINTED])
+    numbers = read_entry(path).printed_numbers
+    assert {at: number.mean for at, number in numbers.items()} == {("cora", 1.0, 1.0): 81.5}
+    if content:
+        file.write_text(content)
+    with pytest.raises(InputError) as caught:
+        read_entry(entry_file(tmp_path, printed=[PRINTED | changes]))
+    assert str(caught.value).startswith(f"entry mine: {message.replace('FILE', str(file))}")
+
+
+def test_an_entry_cannot_take_a_title_of_ours(tmp_path: Path) -> None:
+    path = entry_file(tmp_path, title="Labels only")
+    with pytest.raises(InputError, match=r"entry mine: title=Labels only: is the title of an en"):
+        add_entry(path, tmp_path / "results")
+    assert not (tmp_path / "results").exists()

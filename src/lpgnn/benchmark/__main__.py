@@ -116,12 +116,11 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     if not config.dry_run:
         RowStore(folder).check_writable()
     if added:
-        _resolve_first(plan)
+        _try_out(plan, Path(added[-1]).stem, dry_run=config.dry_run)
         if not config.dry_run:  # it can be run: it is kept from now on
             add_entry(Path(added[-1]), folder)
             plan = replace(plan, entries=_wanted(named, folder))
-    tried = plan.trials()
-    code, trials = 0, [point for tries in tried.values() for _, points in tries for point in points]
+    code, trials = 0, plan.trials_left() if not config.dry_run else plan.all_trials()
     if trials:
         print("search:", flush=True)
         code = compute_points(trials)
@@ -135,23 +134,45 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
         values = {setting: tries[0] for setting, tries in candidates.items()} | values
     reported = [point for points in plan.reported(values).values() for point in points]
     if reported:
-        print(f"reported runs{beside}:", flush=True)
+        print(f"reported runs and their blank controls{beside}:", flush=True)
         code = max(code, compute_points(reported))
     what = _complete(load_protocol(), kept)
     if config.dry_run:
         _say_missing(what)
     else:
-        _write(what, _results_dir(kept))
+        found = _write(what, _results_dir(kept))
+        for name in (Path(path).stem for path in added):
+            _say_standings(found, name, protocol)
     if code:
         raise Ended(code)
 
 
-def _resolve_first(plan: Any) -> None:
-    """Refuse what cannot be run, by the first candidates of each search."""
-    first = {setting: values[0] for setting, values in plan.candidates.items()}
-    for points in plan.reported(first).values():
-        for point in points:
-            point.settings.resolve(fetch=False)
+def _try_out(plan: Any, name: str, *, dry_run: bool) -> None:
+    """Refuse an entry that cannot be planned; unless in a dry run, one that cannot be run, too."""
+    from lpgnn.errors import RunError, StorageError
+    from lpgnn.sweeps.session import run_points
+
+    try:
+        first = {setting: values[0] for setting, values in plan.candidates.items()}
+        for points in plan.reported(first).values():
+            for point in points:
+                point.settings.resolve(fetch=False)
+        point = plan.first_run(name)
+        _ = point.settings.resolve(fetch=False).filter.max_steps  # an own filter computes them
+        if not dry_run:
+            print("a first run:", flush=True)
+            if code := run_points([point]):
+                print(f"entry {name} is not kept: it cannot be run", file=sys.stderr)
+                raise Ended(code)
+    except (RunError, StorageError):
+        raise
+    except InputError as error:
+        if error.setting.startswith("entry "):
+            raise
+        raise InputError(f"entry {name}: {error.setting}", error.value, error.allowed) from None
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"entry {name}", ..., f"cannot be run ({reason})") from error
 
 
 def _complete(protocol: Any, overrides: Sequence[str]) -> Any:
@@ -167,13 +188,26 @@ def _complete(protocol: Any, overrides: Sequence[str]) -> Any:
     return computed(plan, Source(folder))
 
 
-def _write(what: Any, folder: Path) -> None:
+def _write(what: Any, folder: Path) -> Any:
+    """Write the page and everything beside it; returns the standings."""
     from lpgnn.benchmark.page import write_benchmark
+    from lpgnn.benchmark.standings import standings
 
     if not what.has_rows:
         raise InputError("results_dir", folder, "has no rows of the benchmark: run it first")
-    print(f"page: {write_benchmark(what, folder)}")
+    found = standings(what)
+    page = write_benchmark(what, found, folder)
     _say_missing(what)
+    print(f"page: {page}")
+    return found
+
+
+def _say_standings(found: Any, name: str, protocol: Any) -> None:
+    """How an entry stands where it was asked for."""
+    for one in found:
+        here = one.dataset in protocol.datasets and one.y_eps in protocol.y_eps
+        if one.entry.name == name and here and one.x_eps in protocol.x_eps:
+            print(one.line)
 
 
 def _say_missing(what: Any) -> None:

@@ -25,6 +25,7 @@ _DECIDED = (
     *(*NARROWED, *FREE, "repeats", "seed", "split", "selection"),
     *("label", "feature", "control"),
 )
+_PRINTED = ("file", "row", "column")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -54,6 +55,7 @@ class Entry:
     module: str = ""
     printed: Sequence[Mapping[str, Any]] = ()
     counts: str = ""
+    is_added: bool = False  # by a user; no key of the YAML
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
@@ -75,6 +77,12 @@ class Entry:
         for source in self.printed:
             if not isinstance(source, Mapping) or not {"file", *BUDGETS} <= source.keys():
                 raise self._bad("printed", source, "must have file, x_eps and y_eps")
+            for key, value in source.items():
+                if key not in (*_PRINTED, *BUDGETS):
+                    known = ", ".join((*_PRINTED, *BUDGETS))
+                    raise self._bad(f"printed.{key}", value, f"unknown key; known: {known}")
+                if key in BUDGETS and value not in ("row", "column") and not _is_number(value):
+                    raise self._bad(f"printed.{key}", value, "must be row, column or a number")
         for setting, values in self.search.items():
             if not isinstance(values, list) or not values:
                 raise self._bad(f"search.{setting}", values, "must be a list of values")
@@ -88,12 +96,29 @@ class Entry:
         """
         found: dict[tuple[str, float, float], Printed] = {}
         for source in self.printed:
-            spec = TableSpec(self.name, "row", "column", "dataset", printed=str(source["file"]))
-            for (dataset, row, column), number in read_printed(spec).items():
-                at = {"row": row, "column": column}
-                if all(source.get(axis, key) == key for axis, key in at.items()):
-                    x_eps, y_eps = (at.get(str(source[key]), source[key]) for key in BUDGETS)
-                    found[dataset, float(x_eps), float(y_eps)] = number
+            found |= self._printed_in(source)
+        return found
+
+    def _printed_in(self, source: Mapping[str, Any]) -> dict[tuple[str, float, float], Printed]:
+        file = source["file"]
+        try:
+            numbers = read_printed(
+                TableSpec(self.name, "row", "column", "dataset", printed=str(file))
+            )
+        except InputError as error:
+            raise self._bad("printed", file, error.allowed) from None
+        found: dict[tuple[str, float, float], Printed] = {}
+        for (dataset, row, column), number in numbers.items():
+            at = {"row": row, "column": column}
+            if all(str(source.get(axis, key)) == key for axis, key in at.items()):
+                budgets = [at.get(str(source[key]), source[key]) for key in BUDGETS]
+                if not all(map(_is_number, budgets)):
+                    allowed = f"x_eps and y_eps must be numbers, not {budgets[0]} and {budgets[1]}"
+                    raise self._bad("printed", file, allowed)
+                found[dataset, float(budgets[0]), float(budgets[1])] = number
+        if not found:
+            wanted = ", ".join(f"{k}={source[k]}" for k in ("row", "column") if k in source)
+            raise self._bad("printed", file, f"has no line with {wanted or 'numbers'}")
         return found
 
     def _bad(self, key: str, value: Any, allowed: str) -> InputError:
@@ -131,7 +156,7 @@ def read_entry(path: Path) -> Entry:
     except (yaml.YAMLError, UnicodeError) as error:
         reason = " ".join(str(error).split())
         raise InputError("entry", path, f"must be a YAML file ({reason})") from None
-    known = [f.name for f in fields(Entry) if f.name != "name"]
+    known = [f.name for f in fields(Entry) if f.name not in ("name", "is_added")]
     if not isinstance(content, dict):
         allowed = f"must have title and family, and may have {', '.join(known[2:])}"
         raise InputError(f"entry {path.stem}", content, allowed)
@@ -150,6 +175,7 @@ def read_entry(path: Path) -> Entry:
     if entry.module and not (file.is_file() and file.suffix == ".py"):
         allowed = f"must be a Python file beside {path.name}"
         raise InputError(f"entry {entry.name}: module", entry.module, allowed)
+    _ = entry.printed_numbers  # what is wrong with them is said now
     return entry
 
 
@@ -165,7 +191,8 @@ def searched_together() -> dict[str, Entry]:
 
 def known_entries(results_dir: Path) -> dict[str, Entry]:
     """Our entries, and those that were added to a results folder; controls first."""
-    found = [*own_entries().values(), *_entries_of(added_folder(results_dir)).values()]
+    added = _entries_of(added_folder(results_dir)).values()
+    found = [*own_entries().values(), *(replace(entry, is_added=True) for entry in added)]
     found.sort(key=lambda entry: FAMILIES.index(entry.family))
     return {entry.name: entry for entry in found}
 
@@ -182,7 +209,11 @@ def read_submission(path: Path) -> Entry:
     entry = read_entry(path)
     if (conf_dir() / "benchmark" / "entries" / path.name).is_file():
         raise InputError("entry", entry.name, "is the name of an entry of lpgnn: rename the file")
-    return entry
+    for own in own_entries().values():
+        if own.title == entry.title:
+            allowed = f"is the title of an entry of lpgnn, {own.name}: choose another"
+            raise InputError(f"entry {entry.name}: title", entry.title, allowed)
+    return replace(entry, is_added=True)
 
 
 def load_submission(path: Path, results_dir: Path) -> Entry:
@@ -235,6 +266,13 @@ def add_entry(path: Path, results_dir: Path) -> Entry:
 
 def added_folder(results_dir: Path) -> Path:
     return results_dir / "benchmark" / "entries"
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        return not math.isnan(float(value))
+    except (TypeError, ValueError):
+        return False
 
 
 def _beside(folder: Path, entry: Entry) -> Entry:

@@ -37,10 +37,10 @@ _RULE_TEXTS = {
 }
 
 
-def write_benchmark(what: Computed, results_dir: Path) -> Path:
-    """Write everything to results_dir/benchmark; returns the path of the page."""
+def write_benchmark(what: Computed, found: Sequence[Standing], results_dir: Path) -> Path:
+    """Write the standings and all that they tell to results_dir/benchmark; returns the page."""
     folder, protocol = results_dir / "benchmark", what.plan.protocol
-    found, other = standings(what), other_rule(protocol.selection)
+    other = other_rule(protocol.selection)
     whole = [one for one in found if one.dataset in what.whole]
     with_features = [one for one in whole if one.dataset not in protocol.without_features]
     changes = rule_sentence(with_features, standings(what, other), other)
@@ -58,7 +58,7 @@ def write_benchmark(what: Computed, results_dir: Path) -> Path:
     write_atomically(folder / "printed.md", printed_numbers(found, protocol))
     write_atomically(folder / "notes.md", notes(what, found, changes))
     write_atomically(folder / "summary.md", summary(what, found))
-    drawing = draw_pareto(found, datasets, folder)
+    drawing = draw_pareto(with_features or found, datasets, folder)
     page = folder / "leaderboard.html"
     write_atomically(page, _page(what, found, with_features, bought, changes, drawing))
     return page

@@ -14,6 +14,7 @@ from lpgnn.benchmark.protocol import Protocol
 from lpgnn.composition import Point, expand_grid
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TUNING_SEED
+from lpgnn.report.notation import canonical
 from lpgnn.rows import RowStore
 from lpgnn.rows.metrics import OTHER_METRICS
 from lpgnn.tune import private_loss
@@ -94,6 +95,14 @@ class Plan:
             points.append(point)
         return found
 
+    def all_trials(self) -> list[Point]:
+        return [p for tries in self.trials().values() for _, points in tries for p in points]
+
+    def trials_left(self) -> list[Point]:
+        """The trials that are not done: nobody looks at the others' numbers."""
+        store = RowStore(tuning_folder(self.results_dir))
+        return [point for point in self.all_trials() if not _losses([point], store)]
+
     @cached_property
     def judged(self) -> dict[Setting, list[Judged]]:
         """The searches of which all trials are done: the lowest mean loss comes first."""
@@ -120,6 +129,20 @@ class Plan:
             elif key in self.judged:
                 found[setting] = self.judged[key][0][0]
         return found
+
+    def first_run(self, name: str) -> Point:
+        """One run of an entry, which shows that it can be run: the first of its search's kind."""
+        found = [(entry, setting) for entry, setting in self.settings() if entry.name == name]
+        if not found:
+            budgets = ",".join(canonical(y_eps) for y_eps in self.protocol.y_eps)
+            raise InputError(
+                f"entry {name}: y_eps", budgets, "it is not run at these label budgets"
+            )
+        (entry, setting), *_ = found
+        member = {**self._tuned(entry, setting), **self.candidates[setting][0], "repeats": 1}
+        here = [text for text in self._tuning_overrides if not text.startswith("workers=")]
+        ((point,),) = expand_grid([member], [*here, "workers=0"])
+        return point
 
     def _search_of(self, entry: Entry, setting: Setting) -> tuple[Setting, list[Entry]]:
         """The search that decides on an entry's values, and whose runs judge them."""
@@ -184,9 +207,9 @@ class Plan:
     def _check_search(self, entry: Entry, point: Point, exact: bool) -> None:
         """A component that the entry names itself must have the options that it searches."""
         own = {**entry.settings, **(entry.exact_labels if exact else entry.private_labels)}
-        named = {key.removeprefix("+").partition(".")[0] for key in own}
+        named = {_bare(key).partition(".")[0] for key in own}
         for setting, values in entry.search.items():
-            kind = setting.removeprefix("+").partition(".")[0]
+            kind = _bare(setting).partition(".")[0]
             if kind in named and not _exists(setting, point):
                 component: Any = point.settings.component(kind)
                 known = ", ".join(component.options()) or "none"
@@ -203,10 +226,12 @@ class Plan:
         learner: Any = point.settings.component("learner")
         if entry.trials == 0 or not (learner.uses_network or entry.search):
             return [{}]
+        own = {_bare(setting): values for setting, values in entry.search.items()}
+        fixed = {_bare(setting) for setting in base}
         columns = {
-            setting: _balanced(setting, list(values), self.protocol.trials)
-            for setting, values in {**self.protocol.search, **entry.search}.items()
-            if setting not in base and _exists(setting, point)
+            _as_override(setting, point): _balanced(setting, list(values), self.protocol.trials)
+            for setting, values in {**self.protocol.search, **own}.items()
+            if setting not in fixed and _exists(setting, point)
         }
         found: list[Values] = []
         for row in zip(*columns.values(), strict=True):
@@ -235,6 +260,16 @@ def _losses(points: Sequence[Point], store: RowStore) -> list[float]:
     return losses
 
 
+def _bare(setting: str) -> str:
+    return setting.removeprefix("+")
+
+
+def _as_override(setting: str, point: Point) -> str:
+    """With a + where the option is one that the component has and its YAML does not list."""
+    kind, _, option = setting.partition(".")
+    return setting if not option or option in getattr(point.settings, kind) else f"+{setting}"
+
+
 def tuning_folder(results_dir: Path) -> Path:
     return results_dir / "tuning"
 
@@ -244,5 +279,5 @@ def _exists(setting: str, point: Point) -> bool:
 
     ``+learner.gamma`` is an option that the learner's class has and its YAML does not list.
     """
-    kind, _, option = setting.removeprefix("+").partition(".")
+    kind, _, option = _bare(setting).partition(".")
     return not option or option in point.settings.component(kind).options()

@@ -79,4 +79,4 @@ def _counted(found: Sequence[Standing]) -> str:
             "\nThese papers count ε for each feature. By their default all features of a node are "
             f"reported, each at ε, which sums to d times as much:\n\n{grid.to_markdown()}"
         )
-    return text + "\nOf the counting in other papers nothing is claimed.\n"
+    return text + "\nHow other papers count is not known here.\n"

@@ -94,7 +94,7 @@ class Standing:
         """What computes these rows by itself."""
         words = [
             f"+{key}={value}"
-            if key.startswith("metrics.") or f"+{key}" in self.entry.given
+            if key.startswith("metrics.") or f"+{key}" in {*self.entry.given, *self.values}
             else f"{key}={value}"
             for key, value in self.cell.point.keys.items()
             if key not in ("results_dir", "data_dir", "workers", "dry_run", "force")
@@ -106,6 +106,20 @@ class Standing:
         beside = shlex.quote(str(added_folder(folder)))
         place = f"PYTHONPATH={beside} " if self.entry.module else ""
         return f"{place}python -m lpgnn.run {shlex.join(words)}"
+
+    @property
+    def line(self) -> str:
+        """What it comes to, for a console."""
+        told = [f"{self.entry.title} on {self.dataset} at {self._at}: {self.metric} {self.summary}"]
+        for name, against in (("blank", self.blank), ("labels only", self.labels_only)):
+            if against is not None:
+                told.append(f"− {name} {against.difference} ({against.verdict})")
+        told += [f"rank {self.rank}"] if self.rank is not None else []
+        return "; ".join([*told, *self.lacks])
+
+    @property
+    def _at(self) -> str:
+        return f"x_eps={canonical(self.x_eps)}, y_eps={canonical(self.y_eps)}"
 
 
 @dataclass(frozen=True)
@@ -123,11 +137,14 @@ class Computed:
 
     @cached_property
     def whole(self) -> tuple[str, ...]:
-        """The graphs on which every entry is complete."""
+        """The graphs on which every entry of lpgnn is complete."""
         return tuple(name for name, lacking in self.unfinished().items() if not lacking)
 
     def unfinished(self) -> dict[str, list[str]]:
-        """The entries that lack runs, by graph: trials, their own, or their controls."""
+        """Ours that lack runs, by graph: trials, their own, or their controls.
+
+        Whoever adds an entry decides where it is computed.
+        """
         found: dict[str, list[str]] = {dataset: [] for dataset in self.plan.protocol.datasets}
         for entry, setting in self.plan.settings():
             _, dataset, y_eps = setting
@@ -138,7 +155,7 @@ class Computed:
             ]
             cells = [*self.own.get(setting, ()), *blanks]
             is_done = setting in self.chosen and all(cell.is_finished for cell in cells)
-            if not is_done and entry.name not in found[dataset]:
+            if not is_done and not entry.is_added and entry.name not in found[dataset]:
                 found[dataset].append(entry.name)
         return found
 
@@ -158,7 +175,8 @@ class Computed:
         lines, empty = [], []
         for dataset, names in self.unfinished().items():
             settings = self.plan.settings()
-            wanted = dict.fromkeys(name for _, (name, graph, _) in settings if graph == dataset)
+            ours = [setting for entry, setting in settings if not entry.is_added]
+            wanted = dict.fromkeys(name for name, graph, _ in ours if graph == dataset)
             done = [name for name in wanted if name not in names]
             if names and not done:
                 empty.append(dataset)
