@@ -23,9 +23,16 @@ _VARIED = {
     "phase_signal": "signal δ",
 }
 
+# The controls of the table by homophily, by the ends of their rows.
+_CONTROLS = {
+    "mean of blank reports": "feature=blank",
+    "mean of labels only": "Labels only",
+    "mean of features without noise": "Features without noise",
+}
+
 
 class Phases:
-    """The gains over blank reports by what a block model is made of."""
+    """The gains over both controls by what a block model is made of."""
 
     def __init__(self, source: Source) -> None:
         self.results = source.results(EXPERIMENT)
@@ -59,7 +66,7 @@ class Phases:
         return found
 
     def sentences(self) -> list[str]:
-        """How often each mechanism's reports are above blank ones, table by table; and the cost."""
+        """How often each mechanism's reports are above the controls by table; and the cost."""
         if not self.tables:
             return []
         told = []
@@ -72,8 +79,8 @@ class Phases:
         count = len({cell.identity for cell in self.results.cells})
         return [
             f"`+experiment={EXPERIMENT}`: labels are propagated and corrected by a node's own "
-            f"report, with {self.setting()}. Differences in accuracy to blank reports, paired. "
-            "Each point is one generated graph: an interval is about its splits and noise, not "
+            f"report, with {self.setting()}. Differences in accuracy to blank reports and to labels "
+            "only, paired. Each point is one generated graph: an interval is about its splits and noise, not "
             "about other graphs of the kind.",
             *told,
             f"The runs of its {count} configurations took {self.minutes:.0f} minutes, added up, on "
@@ -81,14 +88,15 @@ class Phases:
         ]
 
     def grid(self) -> Grid | None:
-        """From which ε_x on each mechanism's reports are above blank ones, by homophily."""
+        """From which ε_x on each mechanism's reports are above the controls, by homophily."""
         if not self.tables:
             return None
         (table, varied), *_ = _VARIED.items()
         by_name = {name: self.gains(table, name) for name in self.tables[table].spec.differences}
         keys = list(next(iter(by_name.values())))
         rows = [[name, *(pays_from(gains[key]) for key in keys)] for name, gains in by_name.items()]
-        rows.append(["mean of blank reports", *map(self._blank_means, keys)])
+        for title, row in _CONTROLS.items():
+            rows.append([title, *(self._means(key, row) for key in keys)])
         return Grid.of_text(["Above 0 from ε_x =", *(f"{varied} {key}" for key in keys)], rows)
 
     def in_short(self) -> str:
@@ -98,20 +106,21 @@ class Phases:
         gains = self.gains("phase_homophily", "MB − blank")
         paying = {key: any(map(surely_above, row.values())) for key, row in gains.items()}
         yes = [key for key, pays in paying.items() if pays]
-        no = [f"{key} ({self._blank_means(key)})" for key, pays in paying.items() if not pays]
+        blank = _CONTROLS["mean of blank reports"]
+        no = [f"{key} ({self._means(key, blank)})" for key, pays in paying.items() if not pays]
         return (
             f"on block models MB's reports do at homophily {listed(yes) or '–'} for some ε_x up to "
             f"{canonical(max(next(iter(gains.values()))))}, but not at {listed(no) or '–'} (in "
             "brackets: accuracy without features)"
         )
 
-    def _blank_means(self, homophily: str) -> str:
-        """Lowest and highest mean of blank reports: near 100 there is nothing to gain."""
+    def _means(self, homophily: str, ending: str) -> str:
+        """Lowest and highest mean of a control: near 100 there is nothing to gain."""
         table = self.tables["phase_homophily"]
         return span(
             number.summary
             for (block, row, _), number in table.numbers.items()
             if table.entries["block"][block].values[0] == homophily
-            and row.endswith("feature=blank")
+            and row.endswith(ending)
             and number.summary is not None
         )
