@@ -79,9 +79,9 @@ class Phases:
         count = len({cell.identity for cell in self.results.cells})
         return [
             f"`+experiment={EXPERIMENT}`: labels are propagated and corrected by a node's own "
-            f"report, with {self.setting()}. Differences in accuracy to blank reports and to labels "
-            "only, paired. Each point is one generated graph: an interval is about its splits and noise, not "
-            "about other graphs of the kind.",
+            f"report, with {self.setting()}. Differences in accuracy to blank reports and to "
+            "labels only, paired. Each point is one generated graph: an interval is about its "
+            "splits and noise, not about other graphs of the kind.",
             *told,
             f"The runs of its {count} configurations took {self.minutes:.0f} minutes, added up, on "
             "a machine with other work.",
