@@ -10,6 +10,7 @@ from lpgnn.data.splits import Split
 from lpgnn.errors import InputError
 from lpgnn.privacy import (
     AdditiveNoise,
+    ClassMechanism,
     Feature,
     LabelMechanism,
     RandomizedResponse,
@@ -110,6 +111,8 @@ class Spoilt(AdditiveNoise):
     columns: int | None = None
 
     def noise(self, shape: torch.Size, *, generator: torch.Generator) -> Tensor:
+        if self.columns == 0:
+            return None  # type: ignore[return-value]
         drawn = torch.rand(shape[0], self.columns or shape[1], generator=generator)
         return drawn.double() + self.value
 
@@ -126,6 +129,7 @@ class Spoilt(AdditiveNoise):
         ({}, "mechanism=spoilt: must report finite numbers"),
         ({"value": math.inf}, "mechanism=spoilt: must report finite numbers"),
         ({"value": 0.0, "columns": 1}, "mechanism=spoilt: must draw noise of shape "),
+        ({"columns": 0}, "mechanism=spoilt: must draw noise of shape .*, not None"),
     ],
 )
 def test_reports_that_are_no_numbers_name_the_mechanism(
@@ -143,3 +147,50 @@ def test_reports_that_are_no_numbers_name_the_mechanism(
             features_generator=seeded(),
             labels_generator=seeded(1),
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class Uneven(Spoilt):
+    """Its variance is not one number >= 0."""
+
+    spread: float | None = None
+
+    def variance(self, x: Tensor) -> Tensor:
+        return torch.zeros(3) if self.spread is None else torch.full_like(x, self.spread)
+
+
+@pytest.mark.parametrize("spread", [None, math.nan, math.inf, -1.0])
+def test_a_variance_that_is_no_number_names_the_mechanism(spread: float | None) -> None:
+    message = "mechanism=Uneven: must have a variance >= 0 for each number, not "
+    with pytest.raises(InputError, match=message):
+        Uneven(1.0, 4, spread=spread).magnitude()
+    assert Uneven(1.0, 4, spread=4.0).magnitude() == 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Table(ClassMechanism):
+    """Any transition."""
+
+    name: ClassVar[str] = "table"
+
+    rows: tuple[tuple[float, ...], ...] = ()
+
+    def transition(self) -> Tensor:
+        return torch.tensor(self.rows, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (((0.6, 0.4),) * 2, r"must have a transition of shape \(3, 3\), not \(2, 2\)"),
+        (((0.5, 0.3, 0.3),) * 3, "each line of its transition must be >= 0 and sum to 1"),
+        (((1.2, -0.1, -0.1),) * 3, "each line of its transition must be >= 0 and sum to 1"),
+        (((math.nan, 0.5, 0.5),) * 3, "each line of its transition must be >= 0 and sum to 1"),
+    ],
+)
+def test_a_transition_that_is_none_names_the_mechanism(
+    rows: tuple[tuple[float, ...], ...], message: str
+) -> None:
+    with pytest.raises(InputError, match=f"label_mechanism=table: {message}"):
+        Table(1.0, 3, rows=rows).check_budget()
+    Table(1.0, 3, rows=((0.4, 0.3, 0.3),) * 3).check_budget()

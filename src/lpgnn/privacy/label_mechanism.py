@@ -111,6 +111,13 @@ class ClassMechanism(LabelMechanism):
 
     def check_budget(self) -> None:
         table = self.transition()
+        shape = (self.num_classes, self.num_classes)
+        if table.shape != shape:
+            allowed = f"must have a transition of shape {shape}, not {tuple(table.shape)}"
+            raise InputError("label_mechanism", self.name, allowed)
+        if not bool((table >= 0).all()) or not bool(((table.sum(1) - 1).abs() < 1e-6).all()):
+            allowed = "each line of its transition must be >= 0 and sum to 1"
+            raise InputError("label_mechanism", self.name, allowed)
         table = table[:, table.amax(0) > 0]  # a report that no label gives costs nothing
         spent = float((table.amax(0) / table.amin(0)).log().max())  # inf where a class is ruled out
         if not spent <= self.epsilon * (1 + 1e-9) + 1e-12:

@@ -86,7 +86,12 @@ class FeatureMechanism(Component, ABC):
     def magnitude(self) -> float:
         """The noise's standard deviation half-way between alpha and beta: a public constant."""
         middle = torch.tensor((self.alpha + self.beta) / 2, dtype=torch.float64)
-        return math.sqrt(float(self.variance(middle)))
+        variance = self.variance(middle)
+        is_one = isinstance(variance, Tensor) and variance.numel() == 1
+        if not is_one or not 0 <= float(variance) < math.inf:
+            allowed = f"must have a variance >= 0 for each number, not {variance}"
+            raise InputError("mechanism", self.name, allowed)
+        return math.sqrt(float(variance))
 
     def spent(self) -> Decimal | None:
         """A proven bound on what a node spends, rounding included; None: there is no proof."""
@@ -178,8 +183,9 @@ class AdditiveNoise(FeatureMechanism):
         sent = torch.empty(features.shape, dtype=torch.float32)
         for rows, x in dense_chunks(features):
             noise = self.noise(x.shape, generator=generator)
-            if noise.shape != x.shape:
-                allowed = f"must draw noise of shape {tuple(x.shape)}, not {tuple(noise.shape)}"
+            if not isinstance(noise, Tensor) or noise.shape != x.shape:
+                given = f"shape {tuple(noise.shape)}" if isinstance(noise, Tensor) else noise
+                allowed = f"must draw noise of shape {tuple(x.shape)}, not {given}"
                 raise InputError("mechanism", self.name, allowed)
             sent[rows] = noise.add_(x)
         return FeatureReports(sent, scale=1.0, offset=0.0)
