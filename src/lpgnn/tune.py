@@ -152,13 +152,9 @@ def private_criterion(rows: Iterable[Row]) -> tuple[int, float]:
     its loss speaks of nothing else.
     """
     done = [row for row in rows if row["status"] == "ok"]
-    return sum(row["paper/qualified"] != "true" for row in done), private_loss(done)
-
-
-def private_loss(rows: Iterable[Row]) -> float:
-    """The mean validation loss against noisy labels, of the runs that did not fail."""
-    losses = [float(row["paper/val/loss"]) for row in rows if row["status"] == "ok"]
-    return sum(losses) / len(losses) if losses else math.inf
+    losses = [float(row["paper/val/loss"]) for row in done]
+    overfitted = sum(row["paper/qualified"] != "true" for row in done)
+    return overfitted, sum(losses) / len(losses) if losses else math.inf
 
 
 def choose(

@@ -30,6 +30,8 @@ def search_text(plan: Plan) -> str:
         f"Hyper-parameters: {protocol.trials} candidates for each graph and label budget, at {at}, "
         "judged by the mean loss on the validation nodes' reported labels (clean ones at ε_y=∞) "
         f"over {protocol.collections} collections (splits and reports) that no result comes from. "
+        "A network without an epoch within Acc* has learnt the noise: it counts with its loss at "
+        "the epoch that the authors' rule keeps, where that is higher. "
         "All entries try the same values of the settings that they share. Those that differ in "
         "nothing but their mechanism also share the candidate that is best on average over all of "
         "lpgnn's mechanisms, each on a collection of its own. The two best candidates differ by "

@@ -15,9 +15,8 @@ from lpgnn.composition import Point, expand_grid
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import TUNING_SEED
 from lpgnn.report.notation import canonical
-from lpgnn.rows import RowStore
+from lpgnn.rows import Row, RowStore
 from lpgnn.rows.metrics import OTHER_METRICS
-from lpgnn.tune import private_loss
 
 # Blank reports hold nothing, but the budget decides the frequency of their signs and the shape of
 # their values, which moves accuracies by points; at one budget they also share their draws.
@@ -256,8 +255,21 @@ def _losses(points: Sequence[Point], store: RowStore) -> list[float]:
         found = store.finished(one.dataset.name, one.identity)
         if not found.keys() >= set(wanted):
             return []
-        losses += [private_loss([found[i]]) for i in wanted]
+        losses += [_loss(found[i]) for i in wanted]
     return losses
+
+
+def _loss(row: Row) -> float:
+    """The loss on noisy validation labels at the epoch that is kept.
+
+    Where no epoch is within Acc*, the lowest loss is that of a network which has learnt the noise,
+    and nothing held it back: it is no match for one that an epoch within Acc* has.  The epoch that
+    the authors' rule keeps comes before that.
+    """
+    if row["status"] != "ok":
+        return math.inf
+    rules = ["paper"] if row["paper/qualified"] == "true" else ["paper", "released"]
+    return max(float(row[f"{rule}/val/loss"]) for rule in rules)
 
 
 def _bare(setting: str) -> str:
