@@ -123,6 +123,15 @@ def test_em_is_nearer_to_the_features_and_stays_sparse() -> None:
     assert 0 <= float(values.min()) < float(values.max()) <= 1
 
 
+def test_deviations_are_the_estimates_less_the_mean_of_all() -> None:
+    x = CsrMatrix.from_dense((torch.rand(500, 6, generator=seeded(1)) < 0.2).float())
+    em, deviation = collected("em", x), collected("em_deviation", x)
+    assert (deviation.offset, deviation.magnitude) == (0.0, em.magnitude)
+    torch.testing.assert_close(deviation.rectified() + em.offset, em.rectified())
+    assert em.magnitude is not None
+    assert em.offset > em.magnitude  # what all nodes share is larger than what they differ in
+
+
 def test_em_of_blank_reports_is_finite() -> None:
     reports = collected("em", CsrMatrix.from_dense(torch.zeros(500, 6)))
     assert bool(reports.rectified().isfinite().all())
@@ -131,5 +140,5 @@ def test_em_of_blank_reports_is_finite() -> None:
 
 
 def test_unknown_estimates_are_refused() -> None:
-    with pytest.raises(InputError, match="estimate=mle: must be unbiased or em"):
+    with pytest.raises(InputError, match="estimate=mle: must be unbiased, em or em_deviation"):
         SquareWave(estimate="mle")  # type: ignore[arg-type]

@@ -183,7 +183,7 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
     text = (
         f"{len(methods)} methods, {private or 'none'} of them for private labels only, at "
         f"ε_x={x_eps} and ε_y={y_eps}, {protocol.repeats} repeats each, the same search for all "
-        f"that have one: of {len(judged)} comparisons with blank reports "
+        f"that have one: of {len(judged):,} comparisons with blank reports "
         f"through the same method {above} are above 0 after Holm's correction over those of a "
         f"graph, and {both} are above labels only as well.\n"
     )

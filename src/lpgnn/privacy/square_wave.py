@@ -32,6 +32,8 @@ class SquareWave(WindowValues):
     sampled numbers is estimated from all reports by expectation maximisation, and a report stands
     for the mean of the numbers behind it under that distribution; features that were not sampled
     stand for the mean of all.  This is biased and far less noisy; ``variance`` is of the unbiased.
+    "em_deviation": the same less the mean of all.  That mean says nothing of a node and is far
+    larger than what does: brought to unit size, as by conditioned filters, reports would be it.
 
     The program published with PrivGE (Li et al. 2024) is not private at any budget: having drawn
     the reports left of the window, it overwrites the numbers with them and draws the two other
@@ -41,12 +43,12 @@ class SquareWave(WindowValues):
 
     name: ClassVar[str] = "sw"
 
-    estimate: Literal["unbiased", "em"] = "unbiased"
+    estimate: Literal["unbiased", "em", "em_deviation"] = "unbiased"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.estimate not in ("unbiased", "em"):
-            raise InputError("estimate", self.estimate, "must be unbiased or em")
+        if self.estimate not in ("unbiased", "em", "em_deviation"):
+            raise InputError("estimate", self.estimate, "must be unbiased, em or em_deviation")
 
     def window(self) -> SlidingWindow:
         return sliding_window(self.value_epsilon, _width(self.value_epsilon))
@@ -71,7 +73,7 @@ class SquareWave(WindowValues):
             reports,
             sent=CsrMatrix(sent.indptr, sent.indices, values, sent.shape),
             scale=1.0,
-            offset=self.offset() + overall * self.width / 2,
+            offset=self.offset() + overall * self.width / 2 if self.estimate == "em" else 0.0,
             magnitude=size or 1.0,  # all alike: nothing to bring to any size
         )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 # Orange below 0 and purple above it, which colour-blind readers tell apart.
 _COLOURS = "PuOr"
 _MISSING = "#dddddd"
+_ABREAST = 4  # more panels than these stand in rows
 
 
 def draw_map(name: str, table: Table, folder: Path) -> bytes | None:
@@ -46,10 +47,14 @@ def draw_map(name: str, table: Table, folder: Path) -> bytes | None:
     known = {at[AXES.index(table.spec.name_axis)] for at in there}
     names = [name for name in table.spec.differences if name in known]
     with our_style():
-        width = (0.5 * len(columns) + 0.6) * len(names) + 1.4
-        figure = new_figure(max(width, 5), 0.36 * len(down) + 1.1)
-        panels = figure.subplots(1, len(names), squeeze=False, sharey=True)[0]
-        for panel, difference in zip(panels, names, strict=True):
+        rows = -(-len(names) // _ABREAST)
+        abreast = -(-len(names) // rows)
+        width = max(0.5 * len(columns) + 0.6, 1.9 if rows > 1 else 0.0) * abreast + 1.4
+        figure = new_figure(max(width, 5), (0.36 * len(down) + 1.1) * rows)
+        panels = figure.subplots(rows, abreast, squeeze=False, sharey=True)
+        for unused in panels.flat[len(names) :]:
+            unused.remove()
+        for panel, difference in zip(panels.flat, names, strict=False):
             numbers = {
                 (block.key, entry.key): table.numbers.get(
                     (block.key, difference, entry.key)
@@ -64,11 +69,11 @@ def draw_map(name: str, table: Table, folder: Path) -> bytes | None:
             panel.set_title(mathtext(difference), fontweight="bold")
             panel.set_xticks(range(len(columns)), [mathtext(entry.values[0]) for entry in columns])
             panel.set_xlabel(mathtext(_heading(table, across)))
-        panels[0].set_yticks(range(len(down)), [mathtext(", ".join(one.values)) for one in down])
-        panels[0].set_ylabel(mathtext(_heading(table, "block")))
-        bar = figure.colorbar(
-            ScalarMappable(scale, colours), ax=list(panels), fraction=0.04, pad=0.02
-        )
+        for panel in panels[:, 0]:
+            panel.set_yticks(range(len(down)), [mathtext(", ".join(one.values)) for one in down])
+            panel.set_ylabel(mathtext(_heading(table, "block")))
+        used = list(panels.flat[: len(names)])
+        bar = figure.colorbar(ScalarMappable(scale, colours), ax=used, fraction=0.04, pad=0.02)
         bar.outline.set_visible(False)
         bar.set_label("points")
         return save(figure, folder, name)
