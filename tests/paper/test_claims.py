@@ -448,7 +448,16 @@ def test_searches_are_told_apart_by_their_seeds(committed: Claims) -> None:
     tuning = TuningRows(committed.source.results_dir / "tuning")
     own = tuning.collections(reported=False)
     # LastFM's of the tables, the others of the benchmark's trials.
-    graphs = ["Actor", "CiteSeer", "Cora", "Facebook", "LastFM", "Pubmed", "Tolokers"]
+    graphs = [
+        "Actor",
+        "CiteSeer",
+        "Cora",
+        "Facebook",
+        "LastFM",
+        "Minesweeper",
+        "Pubmed",
+        "Tolokers",
+    ]
     assert list(dict.fromkeys(text.split(" (")[0] for text in own)) == graphs
     # The benchmark's of now are on a seed for each of its mechanisms, and were on one collection.
     kinds = r"\((seed 1000, split=collection|seeds 1000 to 10[01]\d, split=random), "
