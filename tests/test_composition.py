@@ -35,7 +35,7 @@ GRID_SIZES = {
     # Labels only has no K_x: it stands in four blocks.
     **{"budget_split": (62, 54), "planted": (44, 41)},
     # Its block models differ by options that Cora does not have.
-    "phase_diagram": (66, 30),
+    "phase_diagram": (93, 32),
     "lastfm_blank": (25, 25),
     "label_models": (36, 36),
 }
