@@ -120,8 +120,8 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
         if not config.dry_run:  # it can be run: it is kept from now on
             add_entry(Path(added[-1]), folder)
             plan = replace(plan, entries=_wanted(named, folder))
-    code, trials = 0, plan.trials_left() if not config.dry_run else plan.all_trials()
-    if trials:
+    code = 0
+    if trials := plan.all_trials() if config.dry_run else plan.trials_left():
         print("search:", flush=True)
         code = compute_points(trials)
     values = plan.chosen()

@@ -175,7 +175,7 @@ def read_entry(path: Path) -> Entry:
     if entry.module and not (file.is_file() and file.suffix == ".py"):
         allowed = f"must be a Python file beside {path.name}"
         raise InputError(f"entry {entry.name}: module", entry.module, allowed)
-    _ = entry.printed_numbers  # what is wrong with them is said now
+    _ = entry.printed_numbers  # read now, so that what is wrong with them is found at once
     return entry
 
 
