@@ -87,3 +87,9 @@ def test_a_folder_without_experiments_lists_its_runs(
     assert any(line.endswith(f",61.0000,1.0000,2,{identity}") for line in lines)
     assert not (tmp_path / "report.html").exists()
     assert not (tmp_path / "NOTES.md").exists()
+    # A graph of the benchmark has its own table there.
+    (tmp_path / "benchmark").mkdir()
+    (tmp_path / "benchmark" / "sbm.md").write_text("# sbm")
+    assert main([f"results_dir={tmp_path}", "selection=paper"]) == 0
+    assert "of no experiment" not in capsys.readouterr().out
+    assert not (tmp_path / "tables" / "runs.csv").exists()

@@ -103,14 +103,18 @@ def _build_all(source: Source) -> None:
 
 
 def _list_others(built: Sequence[Built], ours: Collection[str], source: Source) -> None:
-    """Runs on the user's own graphs: those that no experiment with rows shows."""
+    """Runs on the user's own graphs: those that neither an experiment nor the benchmark shows."""
     from lpgnn.report.runs import NAME, other_runs, remove_runs
 
     cells = {one.name: one.results.cells for one in built}
     others = other_runs(
         source,
         shown={cell.identity for found in cells.values() for cell in found},
-        datasets={cell.dataset for name in cells if name in ours for cell in cells[name]},
+        datasets={
+            *(cell.dataset for name in cells if name in ours for cell in cells[name]),
+            # A graph that the benchmark has runs of has a table there.
+            *(path.stem for path in (source.results_dir / "benchmark").glob("*.md")),
+        },
     )
     if others is None:
         remove_runs(source.results_dir)
