@@ -76,12 +76,12 @@ def engines(found: Sequence[Standing]) -> str:
     )
 
 
-def chance(found: Sequence[Standing], metric: str = "roc_auc", level: float = 50.0) -> list[str]:
-    """Where entries are no better than chance, by graph and label budget."""
+def chance(found: Sequence[Standing]) -> list[str]:
+    """Where a ROC AUC may be 50, which is chance, by graph and label budget."""
     lines = []
     for (dataset, y_eps), group in groupby(found, key=lambda one: (one.dataset, one.y_eps)):
-        own = [one for one in group if one.rank is not None and one.metric == metric]
-        reached = sum(one.summary.mean - (one.summary.ci or 0.0) <= level for one in own)
+        own = [one for one in group if one.rank is not None and one.metric == "roc_auc"]
+        reached = sum(one.summary.mean - (one.summary.ci or 0.0) <= 50 for one in own)
         if reached:
             where = f"{dataset} at ε_y={value_text(canonical(y_eps))}"
             lines.append(f"{reached} of {len(own)} cells on {where}")

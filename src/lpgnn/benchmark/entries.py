@@ -15,6 +15,7 @@ from typing import Any
 from lpgnn.benchmark.protocol import FREE, NARROWED
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
+from lpgnn.report.notation import as_number
 from lpgnn.report.tables import Printed, read_printed
 from lpgnn.shown import TableSpec
 
@@ -269,10 +270,8 @@ def added_folder(results_dir: Path) -> Path:
 
 
 def _is_number(value: Any) -> bool:
-    try:
-        return not math.isnan(float(value))
-    except (TypeError, ValueError):
-        return False
+    number = as_number(str(value))
+    return number is not None and not math.isnan(number)
 
 
 def _beside(folder: Path, entry: Entry) -> Entry:

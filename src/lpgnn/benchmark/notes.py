@@ -19,6 +19,8 @@ DROPS = (DEFAULT, "lpgnn")
 # Those that decide what a node reports of its features.
 REPORTING = ("whole method", "feature mechanism")
 
+StandingAt = dict[tuple[str, float, float], Standing]  # by graph, x_eps and y_eps
+
 
 @dataclass(frozen=True)
 class Contest:
@@ -58,10 +60,7 @@ class Contest:
 
 
 def contests(
-    found: Sequence[Standing],
-    plan: Plan,
-    names: Sequence[str],
-    rivals: Mapping[tuple[str, float, float], Standing],
+    found: Sequence[Standing], plan: Plan, names: Sequence[str], rivals: StandingAt
 ) -> list[Contest]:
     """Entries against the rival of each place, with Holm's correction over their cells on a graph.
 
@@ -86,14 +85,14 @@ def contests(
     return made
 
 
-def entry_at(found: Sequence[Standing], name: str) -> dict[tuple[str, float, float], Standing]:
-    """Where an entry is complete: graph, x_eps and y_eps."""
+def entry_at(found: Sequence[Standing], name: str) -> StandingAt:
+    """An entry where it is complete."""
     return {one.place[1:]: one for one in found if one.entry.name == name and one.is_complete}
 
 
-def best_at(found: Sequence[Standing], learner: str) -> dict[tuple[str, float, float], Standing]:
+def best_at(found: Sequence[Standing], learner: str) -> StandingAt:
     """The entry with the highest mean of all that train by a learner, at each place."""
-    best: dict[tuple[str, float, float], Standing] = {}
+    best: StandingAt = {}
     for one in found:
         known = one.cell.configuration
         if one.rank is not None and known is not None and known.learner.name == learner:
@@ -141,9 +140,7 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
     )
 
 
-def _drops(
-    found: Sequence[Standing], plan: Plan
-) -> list[tuple[str, dict[tuple[str, float, float], Standing]]]:
+def _drops(found: Sequence[Standing], plan: Plan) -> list[tuple[str, StandingAt]]:
     """Drop as the default has it, as published, and at its best in each cell."""
     drops = [
         (f'"{plan.entries[name].title}"', entry_at(found, name))
