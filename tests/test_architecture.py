@@ -12,7 +12,16 @@ PACKAGE = Path(lpgnn.__file__).parent
 
 # The line of stations; a module imports only from stations before its own.
 FOUNDATIONS = (
-    *("errors", "counting", "files", "processes", "children", "archive", "components"),
+    *(
+        "errors",
+        "counting",
+        "files",
+        "unique_keys",
+        "processes",
+        "children",
+        "archive",
+        "components",
+    ),
     *("randomness", "kernels", "client"),
 )
 STATIONS = (

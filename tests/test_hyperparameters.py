@@ -265,6 +265,7 @@ BROKEN_FILES: dict[str, Any] = {
     "no text": b"\xff\xfe\x00\x01",
     "a list": [1, 2],
     "a word": b"training",
+    "a key twice": yaml.safe_dump(good_table()).encode() + b"reported_seed: 1\n" * 2,
     "no training": without(good_table(), "training"),
     "no steps": without(good_table(), "steps"),
     "training is a number": with_value(good_table(), 3, "training"),

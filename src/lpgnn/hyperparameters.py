@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lpgnn.errors import InputError
+from lpgnn.unique_keys import parse_yaml
 
 # Where lpgnn.tune leaves its table in a results folder, and hparams=tuned looks for it.
 TUNED_FILE = Path("tuning") / "tuned.yaml"
@@ -153,7 +154,7 @@ def _read_table(name: str, path: Path, changed: int) -> HyperparameterTable:
     import yaml
 
     try:
-        content = yaml.safe_load(path.read_text())
+        content = parse_yaml(path.read_text())
         table = HyperparameterTable(
             *(name, content["training"], content["steps"]),
             content.get("search_steps") or {},

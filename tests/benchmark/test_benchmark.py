@@ -430,8 +430,9 @@ def test_the_sentence_on_the_other_rule_by_hand(found: list[Standing]) -> None:
 
 
 def test_the_front_is_what_no_smaller_budget_reaches() -> None:
-    points = [(2.0, 60.0), (1.0, 50.0), (1.0, 40.0), (4.0, 55.0), (8.0, 61.0)]
-    assert front(points) == [(1.0, 50.0), (2.0, 60.0), (8.0, 61.0)]
+    names = {"a": (2.0, 60.0), "b": (1.0, 50.0), "c": (1.0, 40.0), "d": (4.0, 55.0)}
+    points = [(*at, name) for name, at in {**names, "e": (8.0, 61.0)}.items()]
+    assert front(points) == [(1.0, 50.0, "b"), (2.0, 60.0, "a"), (8.0, 61.0, "e")]
 
 
 def test_contests_with_the_default(computed: Plan, found: list[Standing]) -> None:

@@ -51,7 +51,12 @@ def test_an_entry_without_a_title_is_told_so(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_entry_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("title: [")
-    for name, message in (("none", "no such file"), ("broken", "must be a YAML file (")):
+    (tmp_path / "twice.yaml").write_text("title: Mine\nsettings: {dropout: 0, dropout: 0.5}\n")
+    for name, message in (
+        ("none", "no such file"),
+        ("broken", "must be a YAML file ("),
+        ("twice", "must be a YAML file (the key 'dropout' is repeated"),
+    ):
         with pytest.raises(InputError) as error:
             read_entry(tmp_path / f"{name}.yaml")
         assert message in str(error.value)

@@ -51,6 +51,25 @@ def test_selected_reports_are_those_of_the_nodes_in_the_order_given(
     assert (chosen.scale, chosen.offset, chosen.magnitude) == (2.0, 0.5, 3.0)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", ["sent", "scale", "offset"])
+def test_a_number_that_is_not_finite_is_found_anywhere(value: float, place: str) -> None:
+    for sent in (DENSE.clone(), CsrMatrix.from_dense(DENSE)):
+        values = sent.values if isinstance(sent, CsrMatrix) else sent
+        numbers = {"scale": 2.0, "offset": 0.5}
+        assert FeatureReports(sent, **numbers).is_finite
+        if place == "sent":
+            values.view(-1)[2] = value
+        else:
+            numbers[place] = value
+        assert not FeatureReports(sent, **numbers).is_finite
+
+
+def test_reports_of_nobody_and_bits_are_finite() -> None:
+    for sent in (torch.empty(0, 3), CsrMatrix.from_dense(torch.zeros(2, 3)), DENSE.to(torch.int8)):
+        assert FeatureReports(sent, 1.0, 0.0).is_finite
+
+
 LABELS = LabelReports(
     classes=torch.tensor([1, 0, -1]),
     likelihood=torch.tensor([[0.25, 0.75, 1.0], [0.75, 0.25, 1.0]]),

@@ -18,6 +18,7 @@ from lpgnn.hyperparameters import conf_dir
 from lpgnn.report.notation import as_number
 from lpgnn.report.tables import Printed, read_printed
 from lpgnn.shown import TableSpec
+from lpgnn.unique_keys import parse_yaml
 
 FAMILIES = ("control", "whole method", "feature mechanism", "label mechanism", "filter", "learner")
 BUDGETS = ("x_eps", "y_eps")
@@ -153,7 +154,7 @@ def read_entry(path: Path) -> Entry:
     if not _NAME.fullmatch(path.stem):
         raise InputError("entry", path.name, "names files: letters, digits, _ and - only")
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
+        content = parse_yaml(path.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeError) as error:
         reason = " ".join(str(error).split())
         raise InputError("entry", path, f"must be a YAML file ({reason})") from None

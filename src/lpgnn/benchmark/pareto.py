@@ -25,12 +25,12 @@ _COLUMNS = 3
 _METRICS = {"acc": "accuracy", "roc_auc": "ROC AUC", "balanced_acc": "balanced accuracy"}
 
 
-def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Of (budget, value) those that no point with at most their budget reaches."""
-    found: list[tuple[float, float]] = []
-    for budget, value in sorted(points, key=lambda one: (one[0], -one[1])):
+def front(points: Sequence[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
+    """Of (budget, value, name) those that no point with at most their budget reaches."""
+    found: list[tuple[float, float, str]] = []
+    for budget, value, name in sorted(points, key=lambda one: (one[0], -one[1])):
         if not found or value > found[-1][1]:
-            found.append((budget, value))
+            found.append((budget, value, name))
     return found
 
 
@@ -88,16 +88,26 @@ def _draw_panel(axis: "Axes", here: Sequence[Standing]) -> None:
                 mec="none",
                 label=family,
             )
-    line = front([(one.total_eps, one.summary.mean) for one in (*only, *own)])
+    line = front([(one.total_eps, one.summary.mean, one.entry.name) for one in (*only, *own)])
     if line:
         axis.plot(
-            [*(place[eps] - 0.5 for eps, _ in line), len(totals) - 0.5],
-            [*(value for _, value in line), line[-1][1]],
+            [*(place[eps] - 0.5 for eps, _, _ in line), len(totals) - 0.5],
+            [*(value for _, value, _ in line), line[-1][1]],
             color=GREY,
             lw=1.2,
             ds="steps-post",
             label="best so far",
         )
+        for eps, value, name in line:
+            if name != LABELS_ONLY:  # in the legend
+                axis.annotate(
+                    name,
+                    (place[eps] - 0.5, value),
+                    xytext=(2, 2),
+                    textcoords="offset points",
+                    fontsize="xx-small",
+                    color=GREY,
+                )
         axis.set_xticks(range(len(totals)), [f"{eps:g}" for eps in totals])
     for one in here:
         if one.entry.is_control:
