@@ -304,7 +304,7 @@ def without_a_repeat(there: Computed, name: str) -> Computed:
 )
 def test_the_loss_of_a_trial_by_hand(changes: dict[str, str], loss: float) -> None:
     row = {"status": "ok", "paper/qualified": "true", "paper/val/loss": "1.5"}
-    assert _loss(row | {"released/val/loss": "2.0"} | changes) == loss
+    assert _loss(row | {"released/val/loss": "2.0"} | changes, "paper") == loss
 
 
 def test_close_calls_are_counted_by_paired_losses(computed: Plan) -> None:

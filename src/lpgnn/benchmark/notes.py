@@ -108,8 +108,7 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
     environment.filters["grid"] = lambda grid: grid.to_markdown().rstrip("\n")
     plan, found = what.plan, [one for one in found if one.dataset in what.whole]
     datasets = list(dict.fromkeys(one.dataset for one in found))
-    without = plan.protocol.without_features
-    with_features = [dataset for dataset in datasets if dataset not in without]
+    with_features = list(dict.fromkeys(one.dataset for one in found if not one.is_on_blank))
     largest = max(plan.protocol.x_eps)
     return environment.get_template("notes.md.j2").render(
         protocol=plan.protocol,

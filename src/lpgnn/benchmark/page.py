@@ -42,7 +42,7 @@ def write_benchmark(what: Computed, found: Sequence[Standing], results_dir: Path
     folder, protocol = results_dir / "benchmark", what.plan.protocol
     other = other_rule(protocol.selection)
     whole = [one for one in found if one.dataset in what.whole]
-    with_features = [one for one in whole if one.dataset not in protocol.without_features]
+    with_features = [one for one in whole if not one.is_on_blank]
     changes = rule_sentence(with_features, standings(what, other), other)
     write_atomically(folder / "standings.csv", to_csv(found, protocol.selection))
     datasets = [name for name in protocol.datasets if any(s.dataset == name for s in found)]

@@ -39,8 +39,7 @@ def draw_pareto(found: Sequence[Standing], datasets: Sequence[str], folder: Path
 
     Blank reports have a budget and hold nothing: they have no place here.
     """
-    without = {one.dataset for one in found if one.is_on_blank}
-    private = [one for one in found if math.isfinite(one.y_eps) and one.dataset not in without]
+    private = [one for one in found if math.isfinite(one.y_eps) and not one.is_on_blank]
     known = {one.dataset for one in private}
     datasets = [name for name in datasets if name in known] or datasets
     columns = min(_COLUMNS, len(datasets))

@@ -100,14 +100,14 @@ class Plan:
     def trials_left(self) -> list[Point]:
         """The trials that are not done: nobody looks at the others' numbers."""
         store = RowStore(tuning_folder(self.results_dir))
-        return [point for point in self.all_trials() if not _losses([point], store)]
+        return [point for point in self.all_trials() if not self._losses([point], store)]
 
     @cached_property
     def judged(self) -> dict[Setting, list[Judged]]:
         """The searches of which all trials are done: the lowest mean loss comes first."""
         store, found = RowStore(tuning_folder(self.results_dir)), dict[Setting, list[Judged]]()
         for key, tried in self.trials().items():
-            losses = [(values, _losses(points, store)) for values, points in tried]
+            losses = [(values, self._losses(points, store)) for values, points in tried]
             if all(own for _, own in losses):
                 found[key] = sorted(losses, key=lambda judged: fmean(judged[1]))
         return found
@@ -150,6 +150,17 @@ class Plan:
         if entry.is_searched_together and voters:
             return ("", dataset, y_eps), voters
         return setting, [entry]
+
+    def _losses(self, points: Sequence[Point], store: RowStore) -> list[float]:
+        """The losses of a trial on all of its collections; none unless all are there."""
+        losses = []
+        for point in points:
+            one, wanted = point.settings.resolve(fetch=False), range(point.settings.repeats)
+            found = store.finished(one.dataset.name, one.identity)
+            if not found.keys() >= set(wanted):
+                return []
+            losses += [_loss(found[i], self.protocol.selection) for i in wanted]
+        return losses
 
     def reported(self, chosen: Mapping[Setting, Values]) -> dict[Setting, list[Point]]:
         """The runs that are shown: an entry's own, and those on blank reports (control=True).
@@ -247,20 +258,8 @@ def _balanced(setting: str, values: list[Any], count: int) -> list[Any]:
     return filled
 
 
-def _losses(points: Sequence[Point], store: RowStore) -> list[float]:
-    """The losses of a trial on all of its collections; none unless all are there."""
-    losses = []
-    for point in points:
-        one, wanted = point.settings.resolve(fetch=False), range(point.settings.repeats)
-        found = store.finished(one.dataset.name, one.identity)
-        if not found.keys() >= set(wanted):
-            return []
-        losses += [_loss(found[i]) for i in wanted]
-    return losses
-
-
-def _loss(row: Row) -> float:
-    """The loss on noisy validation labels at the epoch that is kept.
+def _loss(row: Row, rule: str) -> float:
+    """The loss on noisy validation labels at the epoch that the rule keeps.
 
     Where no epoch is within Acc*, the lowest loss is that of a network which has learnt the noise,
     and nothing held it back: it is no match for one that an epoch within Acc* has.  The epoch that
@@ -268,8 +267,8 @@ def _loss(row: Row) -> float:
     """
     if row["status"] != "ok":
         return math.inf
-    rules = ["paper"] if row["paper/qualified"] == "true" else ["paper", "released"]
-    return max(float(row[f"{rule}/val/loss"]) for rule in rules)
+    rules = {rule} if row[f"{rule}/qualified"] == "true" else {rule, "released"}
+    return max(float(row[f"{one}/val/loss"]) for one in rules)
 
 
 def _bare(setting: str) -> str:
