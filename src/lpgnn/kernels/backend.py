@@ -49,10 +49,10 @@ class Backend:
         """Whether products with dense matrices are fastest in panels (``kernels.panels``).
 
         A panel's sums fill 24 registers of sixteen floats, which only AVX-512 has.  Measured on
-        6000 x 3000 numbers and 32 columns, there and back: 25 ms against 37 ms of torch's with
-        AVX-512, but 36 ms against 38 ms with AVX2 (forward 21 against 19 ms), where the sums spill
-        to memory.  The other loops need few registers and win either way: sparse products
-        2.2 times, signs 5 times, SELU 3 times.
+        6000 x 3000 numbers and 32 columns, there and back: 9 ms against 29 ms of torch's with
+        AVX-512, but 36 ms against 38 ms with AVX2 (forward 21 against 19 ms; on another machine,
+        before panels were prefetched), where the sums spill to memory.  The other loops need few
+        registers and win either way: sparse products 2.2 times, signs 5 times, SELU 3 times.
         """
         return self.compiled and "+avx512f" in _cpu_features()
 

@@ -20,6 +20,7 @@ from lpgnn.kernels.registers import (
     compiled,
     function,
     load,
+    prefetch,
     spread_number,
     store,
 )
@@ -29,6 +30,9 @@ COLUMNS = 2 * LANES
 # The gradients of so many places, 128 bytes each, stay in a core's own cache; in smaller blocks the
 # matrix would be read in pieces too short for the processor to run ahead (256: a quarter slower).
 _BLOCK = 5120
+# How many places ahead the matrix is asked for.  Its numbers are used so slowly that the processor
+# does not run ahead far enough by itself: waiting for memory takes as long as the arithmetic.
+_AHEAD = 192
 
 _SUMS = types.UniTuple(REGISTER, 2 * ROWS)  # row r: registers 2 r and 2 r + 1
 _PAIR = types.UniTuple(REGISTER, 2)
@@ -149,6 +153,7 @@ def panels_times(panels: Floats, weight: Floats, out: Floats, width: int) -> Non
         for column in range(0, width, COLUMNS):
             sums = zero_rows()
             for place in range(places):
+                prefetch(panels, (panel * places + place + _AHEAD) * ROWS)
                 a = load(weight, place * width + column)
                 b = load(weight, place * width + column + LANES)
                 sums = add_outer(sums, panels, (panel * places + place) * ROWS, a, b)
@@ -166,6 +171,7 @@ def panels_transposed_times(panels: Floats, grad: Floats, out: Floats, width: in
                 rows = load_rows(grad, panel * ROWS * width + column, width)
                 for place in range(first, last):
                     here = place * width + column
+                    prefetch(panels, (panel * places + place + _AHEAD) * ROWS)
                     a, b = load(out, here), load(out, here + LANES)
                     a, b = add_inner(a, b, rows, panels, (panel * places + place) * ROWS)
                     store(out, here, a)
