@@ -216,6 +216,7 @@ OTHER_VALUES: dict[str, Any] = {
     **{"mu": 0.5, "theta": (0.0, 1.0), "q": 0.5, "log_zero": -9.0, "weight": 1.0},
     **{"momentum": 0.9, "clusters": 4, "threshold": 0.9, "consistency": 0.2},
     **{"down_weight": 0.2, "ramp": 50, "share": 0.3, "cells": 4, "evidence": "in_sample"},
+    **{"hops": 3},
     **{
         "refit": True,
         "split": "own",

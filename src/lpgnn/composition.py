@@ -604,7 +604,7 @@ def _with_split(settings: Settings, split: Mapping[str, Any], keys: Mapping[str,
     if share:
         return replace(settings, x_eps=total * share, y_eps=total - total * share)
     learner, feature = settings.component("learner"), settings.component("feature")
-    if learner.uses_network and feature.reads_features:  # type: ignore[attr-defined]
+    if learner.needs_features and feature.reads_features:  # type: ignore[attr-defined]
         allowed = "spends nothing on features: needs a feature that reads none, such as blank"
         raise InputError(_SHARE, share, allowed)
     return replace(settings, y_eps=total)

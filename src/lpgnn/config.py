@@ -204,12 +204,12 @@ class Settings:
             raise InputError("protocol", protocol.name, allowed)
         if protocol.asks:
             return self._asking(dataset, facts, learner, feature, protocol)
-        if self.reports is not None and dataset.has_questions and learner.uses_network:
+        if self.reports is not None and dataset.has_questions and learner.needs_features:
             allowed = "needs features, which users have not reported: allowed are learners that "
             raise InputError(
                 "learner", learner.name, f"{allowed}ask (two_round) or use labels only"
             )
-        if not learner.uses_network:  # labels and the graph are all it looks at
+        if not learner.needs_features:  # labels and the graph are all it looks at
             filled, origin = _Table(self, dataset, facts, feature, math.inf).fill(learner)
             return Configuration(
                 dataset=dataset,
@@ -228,6 +228,20 @@ class Settings:
         table = _Table(self, dataset, facts, feature, x_eps)
         learner, _ = table.fill(learner)
         learner = learner.canonical(labels_are_exact=math.isinf(y_eps))
+        label_mechanism = _usable(label_mechanism, y_eps, facts.num_classes)
+        if not learner.uses_network:
+            return Configuration(
+                dataset=dataset,
+                graph=facts,
+                feature=feature,
+                mechanism=mechanism,
+                x_eps=x_eps,
+                label_mechanism=label_mechanism,
+                y_eps=y_eps,
+                learner=learner,
+                origin=table.origin or "nothing to set",
+                **seeds,
+            )
         filter_: Any
         filter_, _ = table.fill(self.component("filter"))
         backbone: Any
@@ -239,7 +253,7 @@ class Settings:
             feature=feature,
             mechanism=mechanism,
             x_eps=x_eps,
-            label_mechanism=_usable(label_mechanism, y_eps, facts.num_classes),
+            label_mechanism=label_mechanism,
             y_eps=y_eps,
             filter=filter_.canonical(reports_are_exact=exact),
             backbone=backbone,
@@ -459,7 +473,7 @@ class Configuration:
     @property
     def reads_features(self) -> bool:
         """Whether a result depends on features, reported or asked for."""
-        return self.learner.uses_network or self.asks
+        return self.learner.needs_features or self.asks
 
     @property
     def trains(self) -> bool:

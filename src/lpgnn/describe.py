@@ -18,7 +18,7 @@ def label(configuration: Configuration) -> str:
             labels = f"{_short(c.label_mechanism)} {labels}"
         asked = f"{c.feature.name} {_short(c.protocol)} x_eps={c.x_eps:g}"
         return f"{c.dataset.name} {asked} {labels} {learner}"
-    if c.feature is None or c.filter is None or c.backbone is None:
+    if c.feature is None:
         return f"{c.dataset.name} labels only y_eps={c.y_eps:g} {learner}"
     reports = c.feature.name
     if c.mechanism is not None:
@@ -27,8 +27,9 @@ def label(configuration: Configuration) -> str:
     labels = f"y_eps={c.y_eps:g}"
     if c.label_mechanism is not None:
         labels = f"{_short(c.label_mechanism)} {labels}"
-    parts = (c.dataset.name, _short(c.backbone), reports, f"x_eps={c.x_eps:g}", labels)
-    return " ".join((*parts, _short(c.filter), learner))
+    backbone, filter_ = (_short(one) if one is not None else "" for one in (c.backbone, c.filter))
+    parts = (c.dataset.name, backbone, reports, f"x_eps={c.x_eps:g}", labels, filter_, learner)
+    return " ".join(part for part in parts if part)
 
 
 def describe(configuration: Configuration) -> str:

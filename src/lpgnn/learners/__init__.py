@@ -9,6 +9,7 @@ from lpgnn.learners.forward_correction import ForwardCorrection as ForwardCorrec
 from lpgnn.learners.generalised_cross_entropy import (
     GeneralisedCrossEntropy as GeneralisedCrossEntropy,
 )
+from lpgnn.learners.hop_regression import HopRegression as HopRegression
 from lpgnn.learners.label_propagation import LabelPropagation as LabelPropagation
 from lpgnn.learners.learner import Learner as Learner
 from lpgnn.learners.learner import Outcome as Outcome

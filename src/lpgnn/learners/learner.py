@@ -117,14 +117,16 @@ class Outcome:
 class Learner(Component, ABC):
     """A way to learn from reports.
 
-    ``uses_network``: it trains the backbone on filtered features; otherwise labels and the graph
-    are all it looks at.  ``asks``: it asks nodes about their features, under a protocol that does.
-    ``suggests`` holds settings that suit it; they apply where a user leaves
-    them open ("filter.conditioning" is an option of the filter).
+    ``uses_network``: it trains the backbone on filtered features.  ``reads_reports``: it has no
+    network and looks at the feature reports themselves.  ``asks``: it asks nodes about their
+    features, under a protocol that does.  Without any of these, labels and the graph are all it
+    looks at.  ``suggests`` holds settings that suit it; they apply where a user leaves them open
+    ("filter.conditioning" is an option of the filter).
     """
 
     kind: ClassVar[str] = "learner"
     uses_network: ClassVar[bool] = True
+    reads_reports: ClassVar[bool] = False
     asks: ClassVar[bool] = False
     suggests: ClassVar[Mapping[str, Any]] = {}
 
@@ -146,6 +148,11 @@ class Learner(Component, ABC):
     def canonical(self, *, labels_are_exact: bool) -> "Learner":
         """The simplest learner that computes the same, so that one computation has one name."""
         return self
+
+    @property
+    def needs_features(self) -> bool:
+        """Whether nodes must have reported features before it learns."""
+        return self.uses_network or self.reads_reports
 
     @property
     def label_steps(self) -> int:
