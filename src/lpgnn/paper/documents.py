@@ -12,6 +12,8 @@ from pathlib import Path
 from lpgnn.paper.claims import Claims
 from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND, CONTESTS, HOURS, PAPER_TABLES, Findings
+from lpgnn.paper.hops import EXPERIMENT as HOP_REGRESSION
+from lpgnn.paper.hops import GRID_NOTE, HOPS, NETWORKS_NOTE, Hops
 from lpgnn.paper.information import WHY, few_bits, why_blank
 from lpgnn.paper.notes import benchmark_section, fill
 from lpgnn.paper.phase import FROM_NOTE, PHASES, Phases
@@ -214,6 +216,26 @@ def _phases(numbers: Numbers) -> str:
     return "\n".join([text, "", grid.to_markdown(), figure])
 
 
+def _hops(numbers: Numbers) -> str:
+    """What reports add to logistic regression, with the picture."""
+    hops = Hops(numbers.claims.source)
+    grids = [grid.to_markdown() for y_eps in ("inf", "1") if (grid := hops.grid(y_eps))]
+    if not grids:
+        return ""
+    if networks := hops.networks():
+        grids += [f"{NETWORKS_NOTE}\n", networks.to_markdown()]
+    figure = _figure(HOPS, f"{numbers.results}/figures/{HOP_REGRESSION}")
+    return "\n".join([" ".join([*hops.sentences(), GRID_NOTE]), "", *grids, figure])
+
+
+def _hops_in_short(numbers: Numbers) -> str:
+    """The gains with clean labels, without intervals."""
+    hops = Hops(numbers.claims.source)
+    if (grid := hops.grid("inf", intervals=False)) is None:
+        return ""
+    return "\n".join([" ".join([*hops.sentences(), GRID_NOTE]), "", grid.to_markdown()])
+
+
 def _two_rounds(numbers: Numbers) -> str:
     """What two rounds gain, and where they gain nothing."""
     figure = _figure("Where private features pay", f"{numbers.results}/figures/features_that_pay")
@@ -227,7 +249,12 @@ def _figure(title: str, path: str) -> str:
 Section = Callable[[Numbers], str]
 
 DOCUMENTS: Mapping[str, Mapping[str, Section]] = {
-    "README.md": {"headline": _headline, "why": _why_in_short, "benchmark": _benchmark},
+    "README.md": {
+        "headline": _headline,
+        "why": _why_in_short,
+        "hops": _hops_in_short,
+        "benchmark": _benchmark,
+    },
     "docs/concepts/two_rounds.md": {"two_rounds": _two_rounds},
     "docs/science/results.md": {"results": _tables, "hours": _hours},
     "docs/science/private_features.md": {
@@ -235,5 +262,6 @@ DOCUMENTS: Mapping[str, Mapping[str, Section]] = {
         "beyond": _beyond,
         "planted": _planted,
         "phases": _phases,
+        "hops": _hops,
     },
 }

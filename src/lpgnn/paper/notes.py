@@ -11,6 +11,7 @@ from lpgnn.paper.best import best_accuracies, best_grid, best_note, best_sentenc
 from lpgnn.paper.claims import Claims, title
 from lpgnn.paper.comparison import counts_text
 from lpgnn.paper.findings import BEYOND_EXPERIMENTS, PAPER_EXPERIMENTS
+from lpgnn.paper.hops import GRID_NOTE, NETWORKS_NOTE, Hops
 from lpgnn.paper.phase import FROM_NOTE, Phases
 from lpgnn.paper.rounds import (
     ABLATIONS,
@@ -72,6 +73,9 @@ def fill(template: str, claims: Claims) -> str:
         rounds=TwoRounds(claims.source),
         phases=Phases(claims.source),
         from_note=FROM_NOTE,
+        hops=Hops(claims.source),
+        hops_note=GRID_NOTE,
+        networks_note=NETWORKS_NOTE,
         ablations=Ablations(folder / ABLATIONS),
         diagnosis=Diagnosis(folder / DIAGNOSIS),
         shifts=Shifts(folder / SHIFTS),
