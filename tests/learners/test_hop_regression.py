@@ -168,6 +168,7 @@ def test_the_ridge_is_weakened_while_that_helps(monkeypatch: pytest.MonkeyPatch)
 
 BAD: list[dict[str, Any]] = [
     {"hops": -1},
+    {"hops": 17},
     {"hops": 1.0},
     {"hops": True},
     {"hops": "2"},

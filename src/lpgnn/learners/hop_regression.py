@@ -17,6 +17,7 @@ from lpgnn.propagation.operators import AGGREGATORS
 
 _RIDGES = (10.0, 1.0, 0.1, 0.01, 0.001, 0.0001)
 
+_MOST_HOPS = 16  # every hop costs as many inputs as there are features
 _ROUNDING = 1e-6  # of numbers that were float32
 
 
@@ -39,11 +40,14 @@ class HopRegression(Learner):
 
     def __post_init__(self) -> None:
         whole = isinstance(self.hops, int) and not isinstance(self.hops, bool)
-        if not whole or self.hops < 0:
-            raise InputError("hops", self.hops, "must be a whole number >= 0")
+        if not whole or not 0 <= self.hops <= _MOST_HOPS:
+            raise InputError("hops", self.hops, f"must be a whole number in [0, {_MOST_HOPS}]")
         if self.aggregator not in AGGREGATORS:
             allowed = f"must be one of {', '.join(AGGREGATORS)}"
             raise InputError("aggregator", self.aggregator, allowed)
+
+    def report_columns(self, num_features: int) -> int:
+        return (self.hops + 1) * num_features
 
     def fit(self, runs: Sequence[Run], server: Server) -> list[Outcome]:
         outcomes = [
@@ -80,11 +84,15 @@ class HopRegression(Learner):
         There are hops + 1 columns for each feature, and one for each class.
         """
         assert collected.features is not None
-        filters = [KProp(steps=k, aggregator=self.aggregator) for k in range(self.hops + 1)]
-        found = [f.features([collected.features], graph).dense()[0] for f in filters]
+        operator = graph.kprop(self.aggregator)
+        x = KProp(steps=0).features([collected.features], graph).dense()  # [1, N, d]
+        found = [x[0]]
+        for _ in range(self.hops):
+            x = operator.propagate(x)
+            found.append(x[0])
         known = collected.labels.estimate * collected.train_mask
         sent = known.to(graph.backend.device)[None]  # [1, c, N]
-        found.append(graph.kprop(self.aggregator).propagate_classes(sent)[0].t())
+        found.append(operator.propagate_classes(sent)[0].t())
         return torch.cat(found, dim=1).to(torch.float64)
 
 

@@ -154,6 +154,10 @@ class Learner(Component, ABC):
         """Whether nodes must have reported features before it learns."""
         return self.uses_network or self.reads_reports
 
+    def report_columns(self, num_features: int) -> int:
+        """Columns of numbers that it makes of reports without a network, for the estimate."""
+        return num_features
+
     @property
     def label_steps(self) -> int:
         """Propagations of class columns in an epoch, for the estimate of its cost."""

@@ -223,7 +223,7 @@ def _hops(numbers: Numbers) -> str:
     if not grids:
         return ""
     if networks := hops.networks():
-        grids += [f"{NETWORKS_NOTE}\n", networks.to_markdown()]
+        grids += [f"{NETWORKS_NOTE} {hops.late()}\n", networks.to_markdown()]
     figure = _figure(HOPS, f"{numbers.results}/figures/{HOP_REGRESSION}")
     return "\n".join([" ".join([*hops.sentences(), GRID_NOTE]), "", *grids, figure])
 

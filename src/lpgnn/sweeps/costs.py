@@ -26,9 +26,9 @@ _LABEL_PRODUCTS = 6 * 64
 # What asking in rounds costs beside that, by the rows of two rounds on seven graphs: evidence that
 # is read for every fold, and some hundred products of class directions with the N x d answers.
 _ASKING_BASE, _ASKING_PRODUCTS = 500, 300
-# A regression on reports without a network: its products with N x d numbers and every class, in
-# float64 and for all ridges and hops, and its softmaxes, by runs on Tolokers, Cora and Actor.
-_REGRESSION_PRODUCTS, _REGRESSION_SCORES = 8000, 300
+# A regression on reports without a network: its products with all its columns and every class, in
+# float64 and for all ridges, and its softmaxes, by runs on Tolokers, Cora and Actor.
+_REGRESSION_PRODUCTS, _REGRESSION_SCORES = 2700, 300
 
 
 class CostModel:
@@ -87,10 +87,11 @@ def work(configuration: Configuration) -> dict[str, float]:
     c, size = configuration, configuration.graph
     if c.learner.reads_reports:
         scores = size.num_nodes * size.num_classes
+        columns = c.learner.report_columns(size.num_features)
         return {
             "base": 1.0,
             "nodes": float(scores * _REGRESSION_SCORES),
-            "dense": float(scores * size.num_features * _REGRESSION_PRODUCTS),
+            "dense": float(scores * columns * _REGRESSION_PRODUCTS),
         }
     if c.filter is None or c.backbone is None:
         columns = size.num_classes * _LABEL_PRODUCTS
