@@ -560,11 +560,14 @@ def test_the_summary_shows_what_reports_are_worth_where_some_gain_holds(
         text = summary(there, [replace(s, blank=against(*gain)) for s, *gain in standings])
         return text.partition("What reports are worth at ε_x=1: ")[2].partition("\n\n")[2]
 
-    # Not at the smaller budget, and not what a learner gains: only who decides what is reported.
-    assert worth((one, 9.5, 0.2), (small, 3, 0.01), (learner, 3, 0.01)) == ""
-    # The gain that holds comes first, whatever is larger; a budget without one is left out.
-    assert worth((one, 9.5, 0.2), (other, 2, 0.01), (exact, 1, 0.2), (learner, 3, 0.01)) == (
+    assert worth((one, 9.5, 0.2), (small, 3, 0.01), (learner, 3, 0.2)) == ""
+    # The gain that holds comes first, whatever is larger; a budget without one is left out, and so
+    # is a learner without one.
+    assert worth((one, 9.5, 0.2), (other, 2, 0.01), (exact, 1, 0.2), (learner, 3, 0.2)) == (
         "| Entry | sbm, ε_y=1 |\n|---|---|\n| Piecewise | **+2.0** |\n| Multi-bit | +9.5 |\n"
+    )
+    assert worth((one, 9.5, 0.2), (learner, 3, 0.01)) == (
+        "| Entry | sbm, ε_y=1 |\n|---|---|\n| Forward | **+3.0** |\n| Multi-bit | +9.5 |\n"
     )
     assert worth((other, 2, 0.01), (exact, 1.24, 0.04)) == (
         "| Entry | sbm, ε_y=1 | sbm, ε_y=∞ |\n|---|---|---|\n"

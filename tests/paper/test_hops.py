@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from lpgnn.paper.hops import Hops
-from lpgnn.report.evidence import Source
+from lpgnn.report.evidence import Cell, Source
 from report.rows import add_rows
 
 NOISE = [0.0, 0.1, -0.1, 0.05]
@@ -22,6 +22,8 @@ def hops(tmp_path_factory: pytest.TempPathFactory) -> Hops:
             continue
         if keys.get("label") == "Labels only":
             level = 58.0
+        elif keys.get("label") == "No reports":
+            level = 51.0
         elif keys.get("label") == "Features without noise":
             level = 90.0
         elif keys["learner"] == "cross_entropy":
@@ -51,6 +53,7 @@ def test_gains_are_told_by_mechanism_and_budget(hops: Hops) -> None:
     assert not rows["PM"][at].bold
     assert rows["AG"][at].text == "–"
     assert rows["blank reports (MB)"][at].text == "55.0"
+    assert rows["no reports"][at].text == "51.0"
     assert rows["labels only"][at].text == "58.0"
     assert rows["features without noise"][at].text == "90.0"
     short = hops.grid("inf", intervals=False)
@@ -59,9 +62,15 @@ def test_gains_are_told_by_mechanism_and_budget(hops: Hops) -> None:
 
 
 def test_they_are_counted_and_stand_beside_labels_only(hops: Hops) -> None:
-    counted, levels = hops.sentences()
-    assert "1 of 50 on Minesweeper at ε_y=∞, 0 of 50 on Minesweeper at ε_y=1, 0 of 50" in counted
-    assert "Minesweeper at ε_y=∞ 60.0 (MB, ε_x=8) and 58.0." in levels
+    (told,) = hops.sentences()
+    assert "over all 200 differences to a control; those above blank reports are 0 at" in told
+    assert "0 at ε_x=3 and 1 at ε_x=8." in told
+    verdicts = hops.verdicts()
+    assert verdicts is not None
+    rows = [[one.text for one in row] for block in verdicts.blocks for row in block]
+    # MB and PM at ε_x = 8 are 9 above no reports and 2 above labels only.
+    assert rows[0] == ["Minesweeper", "∞", "50", "1", "2", "2", "0", "60.0 (PM, ε_x=8)", "58.0"]
+    assert rows[1] == ["Minesweeper", "1", "50", "0", "0", "0", "0", "–", "–"]
 
 
 def test_networks_have_their_own_blank_reports(hops: Hops) -> None:
@@ -72,6 +81,19 @@ def test_networks_have_their_own_blank_reports(hops: Hops) -> None:
     assert grid.headings == ["GraphSAGE on MB", "ε_x=8"]
 
 
+def test_networks_that_may_not_have_converged_are_counted(
+    hops: Hops, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epochs 475 and later of 500, in two networks of three for each of two settings."""
+    kept = {"paper": (474, 475, 500), "released": (1, 1, 1)}
+    monkeypatch.setattr(Cell, "kept_epochs", lambda _, rule: kept[rule])
+    assert hops.late() == (
+        "Networks that are kept from the last 5 % of their epochs, and may not have converged: "
+        "4 of 6 on Minesweeper."
+    )
+
+
 def test_without_rows_there_is_nothing(tmp_path: Path) -> None:
     found = Hops(Source(tmp_path, "paper"))
     assert (found.grid("inf"), found.networks(), found.sentences()) == (None, None, [])
+    assert found.verdicts() is None

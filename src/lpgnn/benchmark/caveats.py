@@ -20,6 +20,17 @@ LABELS = (
     "clean labels all learn from the training nodes'."
 )
 
+CHANCE = (
+    "ROC AUC is 50 by chance, and the intervals of {} reach it: a difference between methods there "
+    "is one between what learns and what does not."
+)
+# Two entries may be one computation by different names.
+REPEATED = (
+    "On graphs with two classes subset selection is randomized response, with the same draws. Up "
+    "to rounding its entries repeat the numbers of those with randomized response, whose cells are "
+    "counted again."
+)
+
 
 def search_text(plan: Plan) -> str:
     """How hyper-parameters are found, and for whom they are not."""
@@ -30,7 +41,7 @@ def search_text(plan: Plan) -> str:
         f"Hyper-parameters: {protocol.trials} candidates for each graph and label budget, at {at}, "
         "judged by the mean loss on the validation nodes' reported labels (clean ones at ε_y=∞) "
         f"over {protocol.collections} collections (splits and reports) that no result comes from. "
-        "A network without an epoch within Acc* has learnt the noise: it counts with its loss at "
+        "A network without an epoch within Acc* has learnt the noise: it is scored by its loss at "
         "the epoch that the authors' rule keeps, where that is higher. "
         "All entries try the same values of the settings that they share. Those that differ in "
         "nothing but their mechanism also share the candidate that is best on average over all of "

@@ -110,6 +110,7 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
     datasets = list(dict.fromkeys(one.dataset for one in found))
     with_features = list(dict.fromkeys(one.dataset for one in found if not one.is_on_blank))
     largest = max(plan.protocol.x_eps)
+    reached = caveats.chance(found)
     return environment.get_template("notes.md.j2").render(
         protocol=plan.protocol,
         blank_text=BLANK,
@@ -121,7 +122,8 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
         engines=caveats.engines(found),
         cells=_cells(found, datasets),
         power=caveats.power(found),
-        chance=caveats.chance(found),
+        chance=caveats.CHANCE.format(" and of ".join(reached)) if reached else "",
+        repeated_text=caveats.REPEATED,
         early=EARLY,
         largest=value_text(canonical(largest)),
         gains=[
@@ -185,13 +187,18 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
     )
     parts = [text, _cells(complete, datasets).to_markdown()]
     largest = max(protocol.x_eps)
-    paying = [(s.dataset, s.y_eps) for s in _reporting(complete, largest) if _is_above_blank(s)]
+    here = [one for one in complete if one.x_eps == largest]
+    paying = {(one.dataset, one.y_eps) for one in here if _is_above_blank(one)}
     if paying:
+        learned = caveats.chance(complete)
         parts.append(
             f"What reports are worth at ε_x={value_text(canonical(largest))}: the gain over blank "
-            "ones through the same method, in points of the graph's metric, wherever some way to "
-            "report features has one that holds after that correction (bold; intervals are in "
-            "results/NOTES.md).\n"
+            "reports through the same method, in points of the graph's metric. Shown are the "
+            "graphs and label budgets at which some gain holds after that correction (bold), every "
+            "way to report features, and all other entries with such a gain; intervals are in "
+            "results/NOTES.md."
+            + (f" {caveats.CHANCE.format(' and of '.join(learned))}" if learned else "")
+            + "\n"
         )
         places = [
             (dataset, y_eps)
@@ -199,7 +206,9 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
             for y_eps in protocol.y_eps
             if (dataset, y_eps) in paying
         ]
-        parts.append(_gains_by_place(complete, places, largest).to_markdown())
+        gaining = {one.entry.name for one in here if _is_above_blank(one)}
+        shown = [s for s in here if s.entry.family in REPORTING or s.entry.name in gaining]
+        parts.append(_gains_by_place(shown, places).to_markdown())
     return "\n".join(parts)
 
 
@@ -216,12 +225,10 @@ def _gains(
     return Grid(["Entry", *datasets], [rows]) if rows else None
 
 
-def _gains_by_place(
-    found: Sequence[Standing], places: Sequence[tuple[str, float]], x_eps: float
-) -> Grid:
-    """The same without intervals, by graph and label budget; the largest gain that holds first."""
+def _gains_by_place(found: Sequence[Standing], places: Sequence[tuple[str, float]]) -> Grid:
+    """Gains without intervals, by graph and label budget; the largest gain that holds first."""
     entries: dict[str, dict[tuple[str, float], Standing]] = {}
-    for one in _reporting(found, x_eps):
+    for one in found:
         if (one.dataset, one.y_eps) in places and one.blank is not None:
             entries.setdefault(one.entry.title, {})[one.dataset, one.y_eps] = one
 

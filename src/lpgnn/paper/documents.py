@@ -219,21 +219,25 @@ def _phases(numbers: Numbers) -> str:
 def _hops(numbers: Numbers) -> str:
     """What reports add to logistic regression, with the picture."""
     hops = Hops(numbers.claims.source)
-    grids = [grid.to_markdown() for y_eps in ("inf", "1") if (grid := hops.grid(y_eps))]
-    if not grids:
+    if (verdicts := hops.verdicts()) is None:
         return ""
+    parts = [*hops.sentences(), "", verdicts.to_markdown(), f"{GRID_NOTE}\n"]
+    parts += [grid.to_markdown() for y_eps in ("inf", "1") if (grid := hops.grid(y_eps))]
     if networks := hops.networks():
-        grids += [f"{NETWORKS_NOTE} {hops.late()}\n", networks.to_markdown()]
+        parts += [f"{NETWORKS_NOTE} {hops.late()}\n", networks.to_markdown()]
     figure = _figure(HOPS, f"{numbers.results}/figures/{HOP_REGRESSION}")
-    return "\n".join([" ".join([*hops.sentences(), GRID_NOTE]), "", *grids, figure])
+    return "\n".join([*parts, figure])
 
 
 def _hops_in_short(numbers: Numbers) -> str:
-    """The gains with clean labels, without intervals."""
+    """The same with clean labels only, without intervals."""
     hops = Hops(numbers.claims.source)
-    if (grid := hops.grid("inf", intervals=False)) is None:
+    verdicts, gains = hops.verdicts(), hops.grid("inf", intervals=False)
+    if verdicts is None or gains is None:
         return ""
-    return "\n".join([" ".join([*hops.sentences(), GRID_NOTE]), "", grid.to_markdown()])
+    return "\n".join(
+        [*hops.sentences(), "", verdicts.to_markdown(), f"{GRID_NOTE}\n", gains.to_markdown()]
+    )
 
 
 def _two_rounds(numbers: Numbers) -> str:

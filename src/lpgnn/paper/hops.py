@@ -1,6 +1,5 @@
 """What reports add to logistic regression: the experiment ``hop_regression``, summed up."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -34,7 +33,7 @@ _LATE = 0.95  # of all epochs
 _NETWORK_RULE = "paper"  # as in the benchmark: the other one keeps epochs that have hardly learned
 _OVER_BLANK, _OF_REPORTS = " − blank", ", feature=raw"
 # The controls by their rows in the table; those of blank reports by that of MB.
-_NONE, _LABELS_ONLY = "No reports", "Labels only"
+_NONE, _LABELS_ONLY = "No reports, feature=ones", "Labels only"
 _CONTROLS = {
     "blank reports (MB)": "mb, feature=blank",
     "no reports": _NONE,
@@ -110,50 +109,58 @@ class Hops:
         return f"{known[0].mean:.1f}" if known else MISSING
 
     def sentences(self) -> list[str]:
-        """What is computed, how often it is above its controls, and how far it reaches."""
+        """What is computed, and from which budget on it is above blank reports."""
         if not self.gains:
             return []
-        blank, none, labels = map(surely, (self.gains, self.over(_NONE), self.over(_LABELS_ONLY)))
-        counts = []
-        for place in dict.fromkeys(at[:2] for own in self.gains.values() for at in own):
-            size = sum(at[:2] == place for own in self.gains.values() for at in own)
-            above_blank, above_none, above_labels, below_labels = (
-                sum(at[:2] == place for _, at in found)
-                for found in (blank[0], none[0], labels[0], labels[1])
-            )
-            counts.append(
-                f"{_where(*place)} above blank reports in {above_blank} of {size}, above no "
-                f"reports in {above_none}, above labels only in {above_labels} and below it in "
-                f"{below_labels}"
-            )
+        above, _ = surely(self.gains)
         budgets = dict.fromkeys(at[2] for own in self.gains.values() for at in own)
         by_budget = [
-            f"{sum(at[2] == x_eps for _, at in blank[0])} at ε_x={value_text(x_eps)}"
+            f"{sum(at[2] == x_eps for _, at in above)} at ε_x={value_text(x_eps)}"
             for x_eps in budgets
         ]
         size = sum(map(len, self.gains.values()))
         return [
             f"`+experiment={EXPERIMENT}`: logistic regression on a node's own report, the reports "
             "after one and two steps of propagation and neighbours' training labels, with every "
-            "mechanism on two graphs whose features are few. After Holm's correction over all "
-            f"{size} differences to a control: {'; '.join(counts)}.",
-            f"Those above blank reports by budget: {listed(by_budget)}.",
-            "Highest mean of any mechanism and budget, with labels only for comparison: "
-            f"{'; '.join(self._levels())}.",
+            "mechanism on two graphs whose features are few. The table counts cells (mechanisms "
+            f"and budgets) after Holm's correction over all {size} differences to a control; those "
+            f"above blank reports are {listed(by_budget)}."
         ]
 
-    def _levels(self) -> Iterator[str]:
+    def verdicts(self) -> Grid | None:
+        """In how many cells reports are above each control, and the highest mean of all cells."""
+        if not self.gains:
+            return None
+        blank, none, labels = map(surely, (self.gains, self.over(_NONE), self.over(_LABELS_ONLY)))
+        best = self._best()
+        rows = []
+        for place in dict.fromkeys(at[:2] for own in self.gains.values() for at in own):
+            size = sum(at[:2] == place for own in self.gains.values() for at in own)
+            counts = [
+                sum(at[:2] == place for _, at in found)
+                for found in (blank[0], none[0], labels[0], labels[1])
+            ]
+            own = [dataset(place[0]).title, value_text(place[1]), *map(str, (size, *counts))]
+            rows.append([*own, *best.get(place, (MISSING, MISSING))])
+        headings = ["Graph", "ε_y", "Cells", "Above blank", "Above no reports"]
+        headings += ["Above labels only", "Below labels only", "Highest mean", "Labels only"]
+        return Grid.of_text(headings, rows, labels=2)
+
+    def _best(self) -> dict[tuple[str, str], tuple[str, str]]:
+        """The highest mean of any mechanism and budget, and that of labels only."""
         best: dict[tuple[str, str], tuple[float, str, Place]] = {}
         for (row, at), number in self.numbers.items():
             if row.endswith(_OF_REPORTS) and number.summary is not None:
                 own = (number.summary.mean, row, at)
                 best[at[:2]] = max(best.get(at[:2], own), own)
-        for mean, row, at in best.values():
-            name = self.tables[EXPERIMENT].entries["row"][row].text.partition(" (")[0]
-            yield (
-                f"{_where(*at[:2])} {mean:.1f} ({name}, ε_x={value_text(at[2])}) and "
-                f"{self._mean(_LABELS_ONLY, at)}"
+        entries = self.tables[EXPERIMENT].entries["row"]
+        return {
+            place: (
+                f"{mean:.1f} ({entries[row].text.partition(' (')[0]}, ε_x={value_text(at[2])})",
+                self._mean(_LABELS_ONLY, at),
             )
+            for place, (mean, row, at) in best.items()
+        }
 
     def networks(self) -> Grid | None:
         """ROC AUC of GraphSAGE on MB reports and its gain over blank ones, by K_x and ε_x."""
@@ -172,8 +179,10 @@ class Hops:
         """How many of the networks on reports were kept near their last epoch, by graph."""
         found: dict[str, list[bool]] = {}
         for (graph, *_), cell in self._networks.items():
-            for row in cell.rows:
-                late = int(row[f"{_NETWORK_RULE}/epoch"]) >= _LATE * int(row["max_epochs"])
+            known = cell.configuration
+            assert known is not None
+            for epoch in cell.kept_epochs(_NETWORK_RULE):
+                late = epoch >= _LATE * known.max_epochs
                 found.setdefault(dataset(graph).title, []).append(late)
         counts = [f"{sum(own)} of {len(own)} on {graph}" for graph, own in found.items()]
         return (
@@ -222,7 +231,3 @@ def _gain(one: Difference | None, is_sure: bool, interval: bool) -> Shown:
         return Shown(MISSING)
     half = f" ± {(one.high - one.low) / 2:.1f}" if interval else ""
     return Shown(f"{one.mean:+.1f}{half}", bold=is_sure)
-
-
-def _where(graph: str, y_eps: str) -> str:
-    return f"{dataset(graph).title} at ε_y={value_text(y_eps)}"
