@@ -227,44 +227,38 @@ class Settings:
         mechanism = _usable(self.component("mechanism"), x_eps, facts.num_features)
         table = _Table(self, dataset, facts, feature, x_eps)
         learner, _ = table.fill(learner)
-        learner = learner.canonical(labels_are_exact=math.isinf(y_eps))
-        label_mechanism = _usable(label_mechanism, y_eps, facts.num_classes)
-        if not learner.uses_network:
-            return Configuration(
-                dataset=dataset,
-                graph=facts,
-                feature=feature,
-                mechanism=mechanism,
-                x_eps=x_eps,
-                label_mechanism=label_mechanism,
-                y_eps=y_eps,
-                learner=learner,
-                origin=table.origin or "nothing to set",
-                **seeds,
-            )
-        filter_: Any
-        filter_, _ = table.fill(self.component("filter"))
-        backbone: Any
-        backbone, _ = table.fill(self.component("backbone"))
-        exact = feature.reads_features and math.isinf(x_eps)
-        return Configuration(
+        without_network = Configuration(
             dataset=dataset,
             graph=facts,
             feature=feature,
             mechanism=mechanism,
             x_eps=x_eps,
-            label_mechanism=label_mechanism,
+            label_mechanism=_usable(label_mechanism, y_eps, facts.num_classes),
             y_eps=y_eps,
+            learner=learner.canonical(labels_are_exact=math.isinf(y_eps)),
+            origin=table.origin or "nothing to set",
+            **seeds,
+        )
+        if not learner.uses_network:
+            return without_network
+        filter_: Any
+        filter_, _ = table.fill(self.component("filter"))
+        backbone: Any
+        backbone, _ = table.fill(self.component("backbone"))
+        exact = feature.reads_features and math.isinf(x_eps)
+        learning_rate, weight_decay, dropout = (
+            float(table.value(name)) for name in ("learning_rate", "weight_decay", "dropout")
+        )
+        return replace(
+            without_network,
             filter=filter_.canonical(reports_are_exact=exact),
             backbone=backbone,
-            learner=learner,
-            learning_rate=float(table.value("learning_rate")),
-            weight_decay=float(table.value("weight_decay")),
-            dropout=float(table.value("dropout")),
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            dropout=dropout,
             max_epochs=int(self._suggested("max_epochs", _DEFAULT_EPOCHS)),
             hidden_dim=self.hidden_dim,
             origin=table.origin,
-            **seeds,
         )
 
     def _asking(
