@@ -38,6 +38,7 @@ GRID_SIZES = {
     "phase_diagram": (93, 32),
     "lastfm_blank": (25, 25),
     "label_models": (36, 36),
+    "hop_regression": (227, 227),
 }
 
 EXPERIMENTS = {
@@ -490,7 +491,15 @@ def test_a_glob_leaves_out_what_wants_a_class_or_a_folder() -> None:
             "figures: {f: {strips: [{x: x_eps}, {x: steps}]}}",
             "figures.f=steps: no point of the grid has this key; known: dataset, seed, x_eps, y",
         ),
-        ("figures: {f: {x: x_eps, where: {backbone: gcn}}}", "figures.f=backbone: no point of"),
+        (
+            "figures: {f: {x: x_eps, where: {backbone: gcn}}}",
+            "figures.f.where=backbone: no point of",
+        ),
+        (
+            "tables: {t: {rows: y_eps, columns: x_eps, metric: auc}}",
+            "tables.t.metric=auc: must be among acc, balanced_acc, macro_f1, roc_auc",
+        ),
+        ("figures: {f: {x: x_eps, metric: auc}}", "figures.f.metric=auc: must be among acc"),
     ],
 )
 def test_what_an_experiment_shows_is_checked_before_it_runs(

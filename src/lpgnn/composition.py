@@ -16,7 +16,8 @@ from typing import Any, Literal
 from lpgnn.config import KINDS, WATCHERS, Settings, check_setting
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
-from lpgnn.shown import check_keys, check_map, parse_figure, parse_table
+from lpgnn.rows import DEFAULT_METRICS, OTHER_METRICS
+from lpgnn.shown import check_keys, check_map, check_metric, parse_figure, parse_table
 
 # Keys of a grid's member that are no settings: its name in tables, and whether it is a control.
 _MEMBER_KEYS = ("label", "control")
@@ -627,11 +628,16 @@ def _check_axes(experiment: Experiment, given: Set[str]) -> None:
     """Tables and figures may use the keys of the grid and of the command line."""
     keys = {key for member in experiment.grid for key in member if key != "control"}
     known = (keys | given | {"dataset"}) - {*_FOLDERS}
+    metrics = {*DEFAULT_METRICS, *OTHER_METRICS, *(experiment.settings.get("metrics") or {})}
+    metrics |= {key.partition(".")[2] for key in given if key.startswith("metrics.")}
     for name, options in experiment.tables.items():
-        check_keys(parse_table(name, options), known)
+        table = parse_table(name, options)
+        check_keys(table, known)
+        check_metric(table, metrics)
     for name, options in experiment.figures.items():
         for strip in parse_figure(name, options):
             check_keys(strip, known)
+            check_metric(strip, metrics)
             check_map(strip, experiment.tables)
 
 

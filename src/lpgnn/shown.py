@@ -135,7 +135,15 @@ def check_keys(spec: TableSpec | FigureSpec, known: Collection[str]) -> None:
     for key in (*(key for keys in spec.axes.values() for key in keys), *spec.where):
         if key not in known:
             allowed = f"no point of the grid has this key; known: {', '.join(sorted(known))}"
-            raise InputError(spec.setting, key, allowed)
+            place = f"{spec.setting}.where" if key in spec.where else spec.setting
+            raise InputError(place, key, allowed)
+
+
+def check_metric(spec: TableSpec | FigureSpec, known: Collection[str]) -> None:
+    """Refuse a metric that no run records."""
+    if spec.metric not in known:
+        allowed = f"must be among {', '.join(sorted(known))}"
+        raise InputError(f"{spec.setting}.metric", spec.metric, allowed)
 
 
 def check_map(spec: FigureSpec, tables: Mapping[str, Mapping[str, Any]]) -> None:

@@ -844,8 +844,9 @@ def test_an_entry_that_fails_in_its_first_run_is_not_kept(
     monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: PROTOCOL)
     monkeypatch.setattr("sys.path", list(sys.path))
     (tmp_path / f"broken_{kind}.py").write_text(source)
+    family = "filter" if kind == "filter" else f"feature {kind}"
     (tmp_path / "mine.yaml").write_text(
-        f"title: Mine\nfamily: filter\nmodule: broken_{kind}.py\n"
+        f"title: Mine\nfamily: {family}\nmodule: broken_{kind}.py\n"
         f"settings: {{{kind}: custom, {kind}._target_: broken_{kind}.Broken}}\n"
     )
     words = ["add", str(tmp_path / "mine.yaml"), f"results_dir={tmp_path / 'results'}"]
@@ -997,9 +998,10 @@ def test_a_module_cannot_take_the_name_of_another(
 def test_a_results_folder_that_cannot_be_written_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "mine.yaml").write_text("title: Mine\nfamily: feature mechanism\n")
+    text = "title: Mine\nfamily: feature mechanism\nsettings: {mechanism: lp}\n"
+    (tmp_path / "mine.yaml").write_text(text)
     (tmp_path / "file").write_text("")
     assert (
         command.main(["add", str(tmp_path / "mine.yaml"), f"results_dir={tmp_path / 'file'}"]) == 2
     )
-    assert "must be a writable folder" in capsys.readouterr().err
+    assert f"must be a folder, and {tmp_path / 'file'} is a file" in capsys.readouterr().err

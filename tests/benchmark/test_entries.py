@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
-from lpgnn.benchmark.entries import add_entry, known_entries, read_entry
+from lpgnn.benchmark.entries import add_entry, known_entries, load_submission, read_entry
 from lpgnn.errors import InputError
 
 
@@ -29,15 +29,18 @@ def test_every_entry_of_ours_can_be_read_and_controls_come_first(tmp_path: Path)
         ({"trials": 3}, "entry mine: trials=3: must be 0, or left out: all have as many"),
         ({"counts": "bits"}, "entry mine: counts=bits: must be total or feature, or left out"),
         ({"settings": 3}, "entry mine: settings=3: must map settings to values"),
-        ({"search": {"dropout": 0.5}}, "search.dropout=0.5: must be a list of values"),
+        ({"search": {"dropout": 0.5}}, "search.dropout=0.5: must be a list of at least one value"),
+        ({"search": {"dropout": []}}, "search.dropout=[]: must be a list of at least one value"),
+        ({"module": "../mine.py"}, "module=../mine.py: must be a Python file beside mine.yaml"),
         ({"module": "mine.py"}, "module=mine.py: must be a Python file beside mine.yaml"),
-        ({"colour": "red"}, "entry mine: colour=red: known: title, family, source, note"),
+        ({"colour": "red"}, "entry mine: colour=red: unknown key; known: title, family"),
         ({"settings": {"x_eps": 3}}, "entry mine: settings.x_eps=3: the protocol decides it"),
         ({"search": {"seed": [1]}}, "entry mine: search.seed=[1]: the protocol decides it"),
         ({"private_labels": {"split": "fixed"}}, "private_labels.split=fixed: the protocol"),
     ],
 )
 def test_a_wrong_entry_is_refused(tmp_path: Path, content: dict[str, Any], message: str) -> None:
+    tmp_path.with_name("mine.py").write_text("")  # there, but not beside it
     with pytest.raises(InputError) as error:
         read_entry(entry_file(tmp_path, **content))
     assert message in str(error.value)
@@ -54,8 +57,8 @@ def test_a_file_that_is_no_entry_is_refused(tmp_path: Path) -> None:
     (tmp_path / "twice.yaml").write_text("title: Mine\nsettings: {dropout: 0, dropout: 0.5}\n")
     for name, message in (
         ("none", "no such file"),
-        ("broken", "must be a YAML file ("),
-        ("twice", "must be a YAML file (the key 'dropout' is repeated"),
+        ("broken", "cannot be read as YAML ("),
+        ("twice", "cannot be read as YAML (the key 'dropout' is repeated"),
     ):
         with pytest.raises(InputError) as error:
             read_entry(tmp_path / f"{name}.yaml")
@@ -80,6 +83,32 @@ def test_an_added_entry_is_kept_with_its_module(
 def test_an_entry_cannot_take_the_name_of_ours(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is the name of an entry of lpgnn"):
         add_entry(entry_file(tmp_path, "mb"), tmp_path / "results")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "family=learner: needs learner in its settings: without, it is of another family"),
+        ({"family": "feature mechanism", "settings": {"learner": "gce"}}, "needs mechanism in"),
+        ({"family": "label mechanism", "settings": {"mechanism": "lp"}}, "needs label_mechanism"),
+        ({"family": "control"}, "family=control: is lpgnn's own; may be whole method, feature"),
+    ],
+)
+def test_a_family_is_what_a_method_sets(
+    tmp_path: Path, content: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        load_submission(entry_file(tmp_path, **content), tmp_path / "results")
+    assert message in str(caught.value)
+    for family, setting in (
+        ("whole method", "dropout"),
+        ("learner", "learner"),
+        ("feature mechanism", "mechanism.sample_rule"),
+        ("label mechanism", "label_mechanism"),
+        ("filter", "+filter.steps"),
+    ):
+        path = entry_file(tmp_path, family=family, settings={setting: "any"})
+        assert load_submission(path, tmp_path / "results").family == family
 
 
 PRINTED = {"file": "mine.csv", "row": "mine", "x_eps": "column", "y_eps": 1}

@@ -53,7 +53,7 @@ def test_gains_are_told_by_mechanism_and_budget(hops: Hops) -> None:
     assert not rows["PM"][at].bold
     assert rows["AG"][at].text == "–"
     assert rows["blank reports (MB)"][at].text == "55.0"
-    assert rows["no reports"][at].text == "51.0"
+    assert rows["without reports"][at].text == "51.0"
     assert rows["labels only"][at].text == "58.0"
     assert rows["features without noise"][at].text == "90.0"
     short = hops.grid("inf", intervals=False)
@@ -63,7 +63,8 @@ def test_gains_are_told_by_mechanism_and_budget(hops: Hops) -> None:
 
 def test_they_are_counted_and_stand_beside_labels_only(hops: Hops) -> None:
     (told,) = hops.sentences()
-    assert "over all 200 differences to a control; those above blank reports are 0 at" in told
+    assert "over all 200 differences to it. Of those above blank reports, on both" in told
+    assert "label budgets together, 0 at ε_x=0.5, 0 at" in told
     assert "0 at ε_x=3 and 1 at ε_x=8." in told
     verdicts = hops.verdicts()
     assert verdicts is not None

@@ -180,7 +180,7 @@ GRID = 'grid: [{dataset: cora, mechanism: "mb,lp", x_eps: "0.1,1", y_eps: "1,2"}
         (
             "tables: {t: {rows: mechanism, columns: x_eps, blocks: y_eps, "
             "differences: {d: [mb, ag]}}}",
-            "error: tables.t.differences=['mb', 'ag']: must be two of mb; lp",
+            "error: tables.t.differences.d=['mb', 'ag']: must be two of mb; lp",
         ),
         (
             "figures: {f: {series: mechanism}}",

@@ -224,8 +224,9 @@ def _checked(words: Sequence[str]) -> list[str]:
     for word in words:
         key, _, value = word.partition("=")
         if key not in (*FREE, *NARROWED):
+            given = value.removeprefix("choice(").removesuffix(")")  # as Hydra has a sweep's words
             allowed = f"the protocol is fixed; may be set: {', '.join((*NARROWED, *FREE))}"
-            raise InputError(key, value, allowed)
+            raise InputError(key, given, allowed)
     return list(words)
 
 

@@ -87,7 +87,7 @@ class Entry:
                     raise self._bad(f"printed.{key}", value, "must be row, column or a number")
         for setting, values in self.search.items():
             if not isinstance(values, list) or not values:
-                raise self._bad(f"search.{setting}", values, "must be a list of values")
+                raise self._bad(f"search.{setting}", values, "must be a list of at least one value")
 
     @cached_property
     def printed_numbers(self) -> dict[tuple[str, float, float], Printed]:
@@ -157,16 +157,15 @@ def read_entry(path: Path) -> Entry:
         content = parse_yaml(path.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeError) as error:
         reason = " ".join(str(error).split())
-        raise InputError("entry", path, f"must be a YAML file ({reason})") from None
+        raise InputError("entry", path, f"cannot be read as YAML ({reason})") from None
     known = [f.name for f in fields(Entry) if f.name not in ("name", "is_added")]
     if not isinstance(content, dict):
         allowed = f"must have title and family, and may have {', '.join(known[2:])}"
         raise InputError(f"entry {path.stem}", content, allowed)
     for key in content:
         if key not in known:
-            raise InputError(
-                f"entry {path.stem}: {key}", content[key], f"known: {', '.join(known)}"
-            )
+            allowed = f"unknown key; known: {', '.join(known)}"
+            raise InputError(f"entry {path.stem}: {key}", content[key], allowed)
     for key in ("title", "family"):
         if key not in content:
             raise InputError(f"entry {path.stem}: {key}", "missing", "every entry has one")
@@ -174,7 +173,8 @@ def read_entry(path: Path) -> Entry:
             raise InputError(f"entry {path.stem}: {key}", content[key], "must be text")
     entry = _beside(path.parent, Entry(path.stem, **content))
     file = path.parent / entry.module
-    if entry.module and not (file.is_file() and file.suffix == ".py"):
+    is_beside = file.parent == path.parent and file.is_file()
+    if entry.module and not (is_beside and file.suffix == ".py"):
         allowed = f"must be a Python file beside {path.name}"
         raise InputError(f"entry {entry.name}: module", entry.module, allowed)
     _ = entry.printed_numbers  # read now, so that what is wrong with them is found at once
@@ -209,6 +209,11 @@ def _entries_of(folder: Path) -> dict[str, Entry]:
 def read_submission(path: Path) -> Entry:
     """Read an entry of a user's own, under a name of its own."""
     entry = read_entry(path)
+    if entry.is_control:
+        families = ", ".join(family for family in FAMILIES if family != entry.family)
+        raise InputError(
+            f"entry {entry.name}: family", entry.family, f"is lpgnn's own; may be {families}"
+        )
     if (conf_dir() / "benchmark" / "entries" / path.name).is_file():
         raise InputError("entry", entry.name, "is the name of an entry of lpgnn: rename the file")
     for own in own_entries().values():
@@ -225,6 +230,7 @@ def load_submission(path: Path, results_dir: Path) -> Entry:
     """
     entry = read_submission(path)
     if not entry.module:
+        _check_family(entry)
         return entry
     file, setting = path.parent / entry.module, f"entry {entry.name}: module"
     for other in _entries_of(added_folder(results_dir)).values():
@@ -246,7 +252,17 @@ def load_submission(path: Path, results_dir: Path) -> Entry:
         del sys.modules[file.stem]
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(setting, entry.module, f"cannot be imported ({reason})") from None
+    _check_family(entry)
     return entry
+
+
+def _check_family(entry: Entry) -> None:
+    """The family decides where an entry stands, and whether it runs without features."""
+    kind = entry.family.replace(" ", "_").removeprefix("feature_")
+    named = {setting.removeprefix("+").partition(".")[0] for setting in entry.given}
+    if entry.family != "whole method" and kind not in named:
+        allowed = f"needs {kind} in its settings: without, it is of another family"
+        raise InputError(f"entry {entry.name}: family", entry.family, allowed)
 
 
 def add_entry(path: Path, results_dir: Path) -> Entry:

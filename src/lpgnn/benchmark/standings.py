@@ -99,6 +99,8 @@ class Standing:
             for key, value in self.cell.point.keys.items()
             if key not in ("results_dir", "data_dir", "workers", "dry_run", "force")
         ]
+        if self.metric != self.cell.point.settings.metric:
+            words.append(f"metric={self.metric}")
         folder = self.cell.point.settings.results_path
         if folder != Path("results"):
             words.append(f"results_dir={folder}")

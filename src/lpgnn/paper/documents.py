@@ -179,8 +179,9 @@ def _why_in_short(numbers: Numbers) -> str:
     if rounds.computed and phases:
         graphs = listed(rounds.paying()) or "no graph"
         sentences.append(
-            f"Where features pay, after Holm's correction: asked for in two rounds, on {graphs} at "
-            "some pair of budgets with ε_x up to 8, in points of accuracy or ROC AUC; "
+            "Where features pay, after Holm's correction: two rounds of questions gain something "
+            f"on {graphs} at some pair of budgets with ε_x up to 8, in points of accuracy or ROC "
+            "AUC; "
             f"{phases}."
         )
         if reached := rounds.labels_reach(("cora", "pubmed", "facebook"), "1"):

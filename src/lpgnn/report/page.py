@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 from urllib.parse import quote
@@ -55,9 +55,18 @@ def render(
         gaps=Grid.of_text(["Experiment", "Dataset", "What"], missing) if missing else None,
         origins=made,
         linked={one.identity for group in made for one in group.listed},
+        interval=_interval(built),
         compute=compute_text(cell for one in built for cell in one.results.cells),
         **values,
     )
+
+
+def _interval(built: Sequence[Built]) -> str:
+    """What a ± stands for, which an experiment decides."""
+    kinds = {one.results.experiment.interval for one in built}
+    if len(kinds) > 1:
+        return "95 % interval (the percentile bootstrap in the paper's own, Student's t in ours)"
+    return "95 % t interval" if kinds == {"t"} else "95 % bootstrap interval"
 
 
 def data_uri(svg: bytes) -> str:
@@ -88,15 +97,23 @@ def gaps(results: Results) -> Iterator[tuple[str, str, str]]:
 
 
 @dataclass(frozen=True)
+class Stated:
+    """A computation by one metric: its means under both rules, and its repeats."""
+
+    metric: str
+    chosen: str
+    other: str
+    values: str  # of the repeats, under the chosen rule
+
+
+@dataclass(frozen=True)
 class Origin:
     """How a number was made: its command, its repeats, and what else decided it."""
 
     identity: str
     label: str
     command: str
-    chosen: str
-    other: str
-    values: str  # of the repeats, under the chosen rule
+    stated: tuple[Stated, ...]  # by every metric that a table shows it by
     details: str  # settings that not all of its experiment share, repeats, revision and identity
     files: tuple[str, ...]  # that hold its rows, from the results folder
 
@@ -114,24 +131,34 @@ class Origins:
 def origins(built: Sequence[Built]) -> list[Origins]:
     """Every computation once, under the first experiment that shows it."""
     listed: set[str] = set()
-    return [_origins(one.results, listed) for one in built]
+    metrics = _metrics(built)
+    return [_origins(one.results, listed, metrics) for one in built]
 
 
-def _origins(results: Results, listed: set[str]) -> Origins:
+def _metrics(built: Sequence[Built]) -> dict[str, list[str]]:
+    """By which metrics tables show a computation."""
+    found: dict[str, list[str]] = {}
+    for table in (table for one in built for table in one.tables.values()):
+        for number in table.numbers.values():
+            if number.cell is not None:
+                own = found.setdefault(number.cell.identity, [])
+                if table.spec.metric not in own:
+                    own.append(table.spec.metric)
+    return found
+
+
+def _origins(results: Results, listed: set[str], metrics: Mapping[str, list[str]]) -> Origins:
     cells = {cell.identity: cell for cell in results.cells if cell.rows and cell.identity}
     fresh = [cell for identity, cell in cells.items() if identity not in listed]
     listed.update(cells)
     settings = {cell.identity: _settings_of(cell) for cell in fresh}
     shared = set.intersection(*map(set, settings.values())) if settings else set()
-    other = other_rule(results.selection)
     found = [
         Origin(
             cell.identity,
             cell.point.label or "",
             _command(cell, results),
-            str(results.summary(cell) or "–"),
-            str(results.summary(cell, rule=other) or "–"),
-            " ".join(f"{value:.1f}" for value in cell.values(results.selection).values()),
+            tuple(_stated(cell, results, name) for name in metrics.get(cell.identity, ["acc"])),
             _details(cell, [pair for pair in settings[cell.identity] if pair not in shared]),
             cell.files,
         )
@@ -140,6 +167,17 @@ def _origins(results: Results, listed: set[str]) -> Origins:
     common = next(iter(settings.values()), [])
     text = ", ".join(pair for pair in common if pair in shared)
     return Origins(results.experiment.title, found, text, len(cells) - len(fresh))
+
+
+def _stated(cell: Cell, results: Results, metric: str) -> Stated:
+    other = other_rule(results.selection)
+    values = cell.values(results.selection, metric).values()
+    return Stated(
+        metric,
+        str(results.summary(cell, metric=metric) or "–"),
+        str(results.summary(cell, metric=metric, rule=other) or "–"),
+        " ".join(f"{value:.1f}" for value in values),
+    )
 
 
 def _details(cell: Cell, settings: list[str]) -> str:

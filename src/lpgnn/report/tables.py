@@ -283,7 +283,7 @@ def _add_differences(
     for name, pair in spec.differences.items():
         if not set(pair) <= set(entries[axis]):
             allowed = "must be two of " + "; ".join(entries[axis])
-            raise InputError(f"tables.{spec.name}.differences", list(pair), allowed)
+            raise InputError(f"tables.{spec.name}.differences.{name}", list(pair), allowed)
         for at in [at for at in numbers if at[AXES.index(axis)] == pair[0]]:
             first, second = numbers[at].cell, numbers.get(_moved(at, axis, pair[1]))
             if first is not None and second is not None and second.cell is not None:

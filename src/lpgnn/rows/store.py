@@ -53,6 +53,10 @@ class RowStore:
 
     def __init__(self, results_dir: Path | str) -> None:
         self.results_dir = Path(results_dir).expanduser()
+        for place in (self.results_dir, *self.results_dir.parents):
+            if place.exists() and not place.is_dir():
+                allowed = f"must be a folder, and {place} is a file"
+                raise InputError("results_dir", self.results_dir, allowed)
         self._folder = _shared_folder(self.results_dir.absolute())
         self._folder.expire()
 
