@@ -245,6 +245,7 @@ def test_the_command_of_a_standing_makes_its_rows(found: list[Standing]) -> None
         words = shlex.split(one.command)[3:]
         (point,) = expand(words)
         assert point.settings.resolve().identity == one.cell.identity
+        assert point.settings.metric == one.metric == "balanced_acc"  # what it prints
 
 
 def test_the_command_of_a_standing_can_be_pasted_into_a_shell(found: list[Standing]) -> None:

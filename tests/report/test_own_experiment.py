@@ -97,6 +97,22 @@ def test_markdown(folder: Path) -> None:
     assert "Rows and columns of which nothing is computed are left out." in lines
 
 
+def test_the_page_says_how_a_number_was_made_by_every_metric_that_shows_it(folder: Path) -> None:
+    page = (folder / "pages" / "mine.html").read_text(encoding="utf-8")
+    identity = Settings(dataset="cora", x_eps=0.1, y_eps=math.inf).resolve().identity
+    entry = page.partition(f'<li id="n-{identity}">')[2].partition("</li>")[0]
+    by_f1 = summarise([40.0, 42.0, 44.0])
+    # Synthetic rows have F1 under the rule of this page only.
+    assert entry.startswith(
+        f"<b>{summarise(MB)}</b> ({summarise(MB)}); macro_f1 <b>{by_f1}</b> (–) <code>"
+    )
+    assert "<small>60.0 62.0 64.5</small><small>macro_f1: 40.0 42.0 44.0</small>" in entry
+    other = Settings(dataset="cora", mechanism="lp", x_eps=0.1, y_eps=math.inf)
+    entry = page.partition(f'<li id="n-{other.resolve().identity}">')[2].partition("</li>")[0]
+    assert "macro_f1" not in entry  # its rows do not have it
+    assert "half width of the 95 % bootstrap interval over the repeats" in page
+
+
 def test_latex(folder: Path) -> None:
     tex = (folder / "tables" / "mine.tex").read_text(encoding="utf-8")
     left_out = "Rows and columns of which nothing is computed are left out."

@@ -158,7 +158,7 @@ def _origins(results: Results, listed: set[str], metrics: Mapping[str, list[str]
             cell.identity,
             cell.point.label or "",
             _command(cell, results),
-            tuple(_stated(cell, results, name) for name in metrics.get(cell.identity, ["acc"])),
+            _stated_by_all(cell, results, metrics.get(cell.identity, ["acc"])),
             _details(cell, [pair for pair in settings[cell.identity] if pair not in shared]),
             cell.files,
         )
@@ -167,6 +167,12 @@ def _origins(results: Results, listed: set[str], metrics: Mapping[str, list[str]
     common = next(iter(settings.values()), [])
     text = ", ".join(pair for pair in common if pair in shared)
     return Origins(results.experiment.title, found, text, len(cells) - len(fresh))
+
+
+def _stated_by_all(cell: Cell, results: Results, metrics: Sequence[str]) -> tuple[Stated, ...]:
+    """By the metrics that its rows have; by the first, if they have none."""
+    found = [_stated(cell, results, metric) for metric in metrics]
+    return tuple(one for one in found if one.values) or tuple(found[:1])
 
 
 def _stated(cell: Cell, results: Results, metric: str) -> Stated:
