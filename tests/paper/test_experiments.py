@@ -27,6 +27,7 @@ SIZES = {
     "features_that_pay": 7 * 4 * (7 + 7 + 1) + (7 + 6 + 7 + 6) * 4 * 2,
     "label_models": 7 * 2 * (4 + 4 + 1) * 2,
     "lastfm_blank": 4 * 4 + 3 * 3,
+    "hop_regression": 2 * (2 * (10 * 2 * 5 + 3) + 2 * 2 * 5 + 1),
     "phase_diagram": (3 * 2 + 1) * (5 * 6 + 2 * 3 + 2 * 3 + 2 * 2) + (6 + 3 + 3 + 2),
 }
 
@@ -34,7 +35,7 @@ SIZES = {
 def test_all_experiments_are_known() -> None:
     assert sorted(SIZES) == experiment_names()
     others = {"budget_split", "planted", "features_that_pay", "label_models"}
-    others |= {"lastfm_blank", "phase_diagram"}
+    others |= {"lastfm_blank", "phase_diagram", "hop_regression"}
     assert set(SIZES) == {*PAPER_EXPERIMENTS, *BEYOND_EXPERIMENTS, *others}
 
 
