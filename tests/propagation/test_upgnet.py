@@ -10,12 +10,14 @@ from lpgnn.errors import InputError
 from lpgnn.kernels import Backend
 from lpgnn.privacy import FeatureReports
 from lpgnn.propagation import HOA, NFR, PreparedGraph, ReleasedUPGNet
-from lpgnn.propagation.features import DenseFeatures
+from lpgnn.propagation import features as features_module
+from lpgnn.propagation.features import DenseFeatures, FactoredFeatures
 from lpgnn.propagation.released_upgnet import cut
 
 from .graphs import NUMBA, adjacency, both_backends, path_and_isolated, random_topology, seeded
 from .test_filters import (
     REPORTS,
+    D,
     N,
     assert_close,
     assert_multiplies_as,
@@ -60,6 +62,82 @@ def test_the_published_one_is_a_threshold_of_hoa(
     x = h.sign() * (h.abs() - 0.2).clamp(min=0)
     assert 0.05 < float((x == 0).double().mean()) < 0.95  # the threshold matters
     assert_multiplies_as(features, x)
+
+
+def published_formula(reports: list[FeatureReports], steps: int, mu: float) -> torch.Tensor:
+    h = dense_filter(HOA(steps)) @ torch.stack([r.rectified().double() for r in reports])
+    return h.sign() * (h.abs() - mu).clamp(min=0)
+
+
+def released_formula(reports: list[FeatureReports], steps: int, mu: float) -> torch.Tensor:
+    degree = adjacency(random_topology(N)).fill_diagonal_(0).sum(1).clamp(min=1)
+    one_step = dense_step("gcn") / degree[:, None]
+    means = dense_step("mean") @ torch.stack([r.rectified().double() for r in reports])
+    x = released_in_place(means, mu)
+    powers = [torch.linalg.matrix_power(one_step, k) @ x for k in range(1, steps + 1)]
+    return torch.stack(powers).mean(0) if steps else x
+
+
+FORMULAS = {"published": published_formula, "released": released_formula}
+
+
+def thresholded(
+    kind: str, reports: list[FeatureReports], steps: int
+) -> tuple[NFR | ReleasedUPGNet, torch.Tensor]:
+    """A filter whose threshold leaves one number in twenty of each report, and what it leaves."""
+    before = FORMULAS[kind](reports, steps if kind == "published" else 0, 0.0)
+    mu = float(before.abs().flatten(1).quantile(0.95, dim=1).max())
+    own = NFR(steps, mu=mu) if kind == "published" else ReleasedUPGNet(steps, mu=mu / 2)
+    return own, FORMULAS[kind](reports, steps, own.mu)
+
+
+@both_backends
+@pytest.mark.parametrize("form", REPORTS)
+@pytest.mark.parametrize("kind", ["published", "released"])
+@pytest.mark.parametrize("steps", [0, 3])
+def test_few_numbers_above_a_threshold_are_multiplied_as_such(
+    kind: str, steps: int, form: str, backend: Backend
+) -> None:
+    reports = [REPORTS[form](run, 7.0) for run in range(2)]
+    own, x = thresholded(kind, reports, steps)
+    features = own.features(reports, PreparedGraph(random_topology(N), backend))
+    assert type(features) is FactoredFeatures
+    assert float(x.abs().max()) > 0.1  # some are above it
+    assert_multiplies_as(features, x)
+
+
+@pytest.mark.parametrize("kind", ["published", "released"])
+def test_one_report_of_many_numbers_makes_all_dense(kind: str) -> None:
+    """A second run's report is so large that hardly anything of it is below the threshold."""
+    reports = [REPORTS["dense"](run, None) for run in range(2)]
+    own, _ = thresholded(kind, reports, 3)
+    graph = PreparedGraph(random_topology(N), NUMBA)
+    assert type(own.features(reports, graph)) is FactoredFeatures
+    reports[1] = FeatureReports(reports[1].sent, 1000.0, 0.0)
+    features = own.features(reports, graph)
+    assert type(features) is DenseFeatures
+    assert_multiplies_as(features, FORMULAS[kind](reports, 3, own.mu))
+
+
+def test_columns_are_looked_at_until_too_many_numbers_are_found() -> None:
+    """[30, 300] has room for 900 numbers: three of four columns are empty, and one is full."""
+    sent = torch.zeros(N, D)
+    sent[:, ::4] = 1.0
+    report, seen = FeatureReports(sent, 1.0, 0.0), list[int]()
+
+    def watched(_: FeatureReports, columns: torch.Tensor) -> torch.Tensor:
+        seen.append(columns.shape[1])
+        return columns
+
+    assert features_module.few_numbers([report], watched, NUMBA) is None
+    assert seen == [128]  # 32 full columns of 30: 960 numbers
+    sent[:, 4 * 29 :] = 0.0  # 29 full columns: 870 numbers
+    seen.clear()
+    few = features_module.few_numbers([report, report], watched, NUMBA)
+    assert few is not None
+    assert few[0] is few[1]  # runs that share a report share what comes of it
+    assert seen == [128, 128, 44]
+    assert torch.equal(few[0].rectified(), sent)
 
 
 @both_backends
@@ -111,13 +189,9 @@ def test_the_released_filter_equals_its_dense_formula(steps: int, backend: Backe
     report = REPORTS["dense"](0, None)
     own = ReleasedUPGNet(steps, mu=0.4)
     found = own.features([report], PreparedGraph(random_topology(N), backend)).dense()[0]
-    degree = adjacency(random_topology(N)).fill_diagonal_(0).sum(1).clamp(min=1)
-    one_step = dense_step("gcn") / degree[:, None]
-    x = released_in_place(dense_step("mean") @ report.rectified().double(), 0.4)
+    expected = released_formula([report], steps, 0.4)[0]
+    x = released_formula([report], 0, 0.4)
     assert 0.05 < float((x == 0).double().mean()) < 0.95
-    powers = [torch.linalg.matrix_power(one_step, k) for k in range(1, steps + 1)]
-    expected = sum(power @ x for power in powers) / steps if steps else x
-    assert isinstance(expected, torch.Tensor)
     assert_close(found, expected)
 
 

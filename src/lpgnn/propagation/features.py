@@ -5,7 +5,7 @@ F X' W only, and F X' W = F (s B W + o 1 (1^T W)): project first (d -> h), then 
 features are few, F X' has fewer numbers than the steps of an epoch have products: it is formed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -30,10 +30,16 @@ if TYPE_CHECKING:
 # The factor of each row of F X' for a report, [N] (``conditioning``).
 RowFactors = Callable[[FeatureReports], Tensor]
 
+# What a filter makes of some columns of a report's X'.  [N, b] -> [N, b]
+Transform = Callable[[FeatureReports, Tensor], Tensor]
+
 # So many entries of a dense product cost as much as one entry of P in a step.
 _ENTRIES_OF_A_STEP = 4
 # Columns that a dense filter works on at once: its working set is small beside the whole.
 _BLOCK = 128
+# An entry that is not zero costs four to seven times as much in a sparse product as any entry does
+# in a dense one: up to this share of them the sparse product is faster, and takes less memory.
+_FEW = 1 / 10
 
 
 class PropagatedFeatures(Protocol):
@@ -98,23 +104,19 @@ class DenseFeatures:
     """F X' of dense or narrow reports: formed once, by blocks of columns, then multiplied.
 
     Projecting dense ones first would read as many numbers each epoch and filter on top of it.
-
-    transform: what the filter makes of some columns of a report's X'.  [N, b] -> [N, b]
     """
 
     def __init__(
         self,
         reports: Sequence[FeatureReports],
-        transform: Callable[[FeatureReports, Tensor], Tensor],
+        transform: Transform,
         backend: Backend,
     ) -> None:
-        built: dict[tuple[Any, ...], DenseMatrix] = {}
-        self.filtered: list[DenseMatrix] = []
+        built: dict[_Key, DenseMatrix] = {}
         for report in reports:
-            key = (id(report.sent), report.scale, report.offset, report.magnitude)
-            if key not in built:  # runs that share a report share its matrix
-                built[key] = _filtered_by_blocks(report, transform, backend)
-            self.filtered.append(built[key])
+            if _key(report) not in built:  # runs that share a report share its matrix
+                built[_key(report)] = _filtered_by_blocks(report, transform, backend)
+        self.filtered = [built[_key(report)] for report in reports]
 
     def matmul(self, weight: Tensor) -> Tensor:
         pairs = zip(self.filtered, weight, strict=True)
@@ -125,6 +127,14 @@ class DenseFeatures:
 
     def dense(self) -> Tensor:
         return torch.stack([x.dense() for x in self.filtered])
+
+
+_Key = tuple[int, float, float, float | None]
+
+
+def _key(report: FeatureReports) -> _Key:
+    """What decides about X', and about its public magnitude."""
+    return id(report.sent), report.scale, report.offset, report.magnitude
 
 
 def storing_pays(num_nodes: int, num_features: int, num_entries: int, num_steps: int) -> bool:
@@ -156,6 +166,40 @@ def linear_features(
     return DenseFeatures(reports, transform, backend)
 
 
+@torch.no_grad()
+def few_numbers(
+    reports: Sequence[FeatureReports], transform: Transform, backend: Backend
+) -> list[FeatureReports] | None:
+    """What ``transform`` makes of each X', if nearly all of it is zero; else None.
+
+    Columns are looked at only until too many numbers have been found.
+    """
+    built: dict[_Key, FeatureReports] = {}
+    for report in reports:
+        if _key(report) not in built:  # runs that share a report share what comes of it
+            matrix = _few_numbers(report, transform, backend)
+            if matrix is None:
+                return None
+            built[_key(report)] = FeatureReports(matrix, scale=1.0, offset=0.0)
+    return [built[_key(report)] for report in reports]
+
+
+def _few_numbers(
+    report: FeatureReports, transform: Transform, backend: Backend
+) -> CsrMatrix | None:
+    size = (report.num_nodes, report.num_features)
+    room = _FEW * size[0] * size[1]
+    found = []
+    for start, block in _filtered_blocks(report, transform, backend):
+        rows, columns = block.nonzero(as_tuple=True)
+        room -= rows.numel()
+        if room < 0:
+            return None
+        found.append([part.cpu() for part in (rows, columns + start, block[rows, columns])])
+    rows, columns, values = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return CsrMatrix.from_coo(rows, columns, values, size)
+
+
 def _sent_both_ways(report: FeatureReports, backend: Backend) -> "tuple[_Sent, _Sent]":
     """s B and s B^T."""
     sent = report.sent
@@ -169,17 +213,23 @@ def _sent_both_ways(report: FeatureReports, backend: Backend) -> "tuple[_Sent, _
 
 @torch.no_grad()
 def _filtered_by_blocks(
-    report: FeatureReports,
-    transform: Callable[[FeatureReports, Tensor], Tensor],
-    backend: Backend,
+    report: FeatureReports, transform: Transform, backend: Backend
 ) -> DenseMatrix:
     matrix = _dense_matrix(report.num_nodes, report.num_features, backend)
+    for start, block in _filtered_blocks(report, transform, backend):
+        matrix.fill(start, block)
+    return matrix
+
+
+def _filtered_blocks(
+    report: FeatureReports, transform: Transform, backend: Backend
+) -> Iterator[tuple[int, Tensor]]:
+    """The first column of each block, and what ``transform`` makes of it.  [N, b]"""
     sent = report.sent.to_dense() if isinstance(report.sent, CsrMatrix) else report.sent
     for start in range(0, sent.shape[1], _BLOCK):
         columns = sent[:, start : start + _BLOCK].to(backend.device, torch.float32)
         columns = columns * report.scale + report.offset  # [N, b]: of X'
-        matrix.fill(start, transform(report, columns))
-    return matrix
+        yield start, transform(report, columns)
 
 
 def _dense_matrix(rows: int, columns: int, backend: Backend) -> DenseMatrix:

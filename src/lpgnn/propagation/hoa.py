@@ -9,8 +9,14 @@ from torch import Tensor
 
 from lpgnn.components import check_number
 from lpgnn.privacy.reports import FeatureReports
-from lpgnn.propagation.features import DenseFeatures, PropagatedFeatures
+from lpgnn.propagation.features import (
+    DenseFeatures,
+    PropagatedFeatures,
+    few_numbers,
+    linear_features,
+)
 from lpgnn.propagation.filters import KProp, LinearFilter
+from lpgnn.propagation.operators import IDENTITY
 from lpgnn.propagation.prepared import PreparedGraph
 
 
@@ -41,7 +47,8 @@ class NFR(HOA):
 
     It is the minimiser of |z - h|^2 / 2 + mu |z|_1.  Under conditioning mu counts in standard
     deviations of the noise, otherwise in units of the features, as in the paper.  The result is
-    formed once, as a dense N x d matrix.
+    formed once.  A threshold leaves few numbers of wide reports: 1 in 42 of MB's on Facebook with
+    K = 8 and mu = 1.
     """
 
     name: ClassVar[str] = "nfr"
@@ -67,4 +74,7 @@ class NFR(HOA):
             h = operator.filter(columns[None], coefficients)[0]
             return F.softshrink(h if factors is None else h * factors(report)[:, None], self.mu)
 
-        return DenseFeatures(reports, transform, graph.backend)
+        few = few_numbers(reports, transform, graph.backend)
+        if few is None:
+            return DenseFeatures(reports, transform, graph.backend)
+        return linear_features(few, operator, IDENTITY, graph.backend)

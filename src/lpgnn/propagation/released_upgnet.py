@@ -1,13 +1,17 @@
 """What UPGNET's released program does to the features, which is not what its paper says."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from lpgnn.components import check_count, check_number
+from lpgnn.privacy.reports import FeatureReports
+from lpgnn.propagation.features import PropagatedFeatures, few_numbers, linear_features
 from lpgnn.propagation.filters import NonlinearFilter
+from lpgnn.propagation.operators import IDENTITY, Operator, normalised_adjacency
 from lpgnn.propagation.prepared import PreparedGraph
 
 
@@ -33,17 +37,35 @@ class ReleasedUPGNet(NonlinearFilter):
         check_count("steps", self.steps)
         check_number("mu", self.mu, 0)
 
+    def features(
+        self, reports: Sequence[FeatureReports], graph: PreparedGraph
+    ) -> PropagatedFeatures:
+        # Of reports of few numbers the cut leaves few, and the powers that follow are linear.
+        few = few_numbers(reports, lambda _, columns: self._cut(columns, graph), graph.backend)
+        if few is None:
+            return super().features(reports, graph)
+        return linear_features(few, _walk(graph), self._coefficients(), graph.backend)
+
     def transform(self, columns: Tensor, graph: PreparedGraph) -> Tensor:
-        x = cut(graph.kprop("mean").propagate(columns[None])[0], self.mu)
-        if self.steps == 0:
-            return x
-        degree = graph.topology.without_self_loops().indptr.diff().clamp(min=1)
-        degree = degree.to(x.device, x.dtype)[:, None]
-        total = torch.zeros_like(x)
-        for _ in range(self.steps):
-            x = graph.kprop("gcn").propagate(x[None])[0] / degree
-            total += x
-        return total / self.steps
+        return _walk(graph).filter(self._cut(columns, graph)[None], self._coefficients())[0]
+
+    def _cut(self, columns: Tensor, graph: PreparedGraph) -> Tensor:
+        return cut(graph.kprop("mean").propagate(columns[None])[0], self.mu)
+
+    def _coefficients(self) -> tuple[float, ...]:
+        return (0.0,) + (1 / self.steps,) * self.steps if self.steps else IDENTITY
+
+
+def _walk(graph: PreparedGraph) -> Operator:
+    """D^-1 P over N(v) - {v}."""
+
+    def build() -> Operator:
+        topology = graph.topology.without_self_loops()
+        weights = normalised_adjacency(topology, "gcn")
+        degree = topology.indptr.diff()[topology.row_indices()]
+        return Operator.from_csr(replace(weights, values=weights.values / degree), graph.backend)
+
+    return graph.once("upgnet walk", build)
 
 
 def cut(x: Tensor, mu: float) -> Tensor:
