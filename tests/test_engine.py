@@ -473,6 +473,14 @@ def test_a_loss_that_is_no_number_marks_the_row_failed(graph: Graph) -> None:
             assert math.isnan(row[f"{rule}/test/{metric}"])
 
 
+def test_a_failed_run_is_not_blamed_on_a_metric_that_refuses_nan(graph: Graph) -> None:
+    measures = Measures({"roc_auc": "lpgnn.rows.metrics.roc_auc"})
+    configuration = small(learning_rate=1e30, max_epochs=4)
+    (row,) = run_repeats(configuration, graph, range(1), measures=measures)
+    assert row["status"].startswith("failed: loss is not finite")
+    assert math.isnan(row["paper/test/roc_auc"])
+
+
 def test_one_failed_run_does_not_touch_its_neighbours(graph: Graph, ten_rows: Rows) -> None:
     prepared = PreparedGraph(graph.topology, Backend.choose("cpu"))
     members = [(small(), 0), (small(learning_rate=1e30), 1), (small(), 2)]

@@ -231,6 +231,8 @@ def _own_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
                     raise InputError(flag, ..., "needs a value")
                 value = waiting.pop(0)
             if flag in _FLAGS_WITH_VALUE:
+                if any(word.startswith(f"{_FLAGS_WITH_VALUE[flag]}=") for word in words):
+                    raise InputError(flag, value, "is set already: once is enough")
                 words.append(f"{_FLAGS_WITH_VALUE[flag]}={value}")
             else:
                 folders.append(Path(value).expanduser().resolve())

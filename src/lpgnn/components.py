@@ -290,7 +290,7 @@ def import_target(setting: str, target: Any) -> Any:
     """The class or function behind an import path ``module.name``."""
     module, _, name = str(target).rpartition(".")
     try:
-        with _exits_raised():
+        with exits_raised():
             found = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
         expected = isinstance(error, ImportError | AttributeError | TypeError | ValueError)
@@ -305,7 +305,7 @@ def import_target(setting: str, target: Any) -> Any:
 def construct(setting: str, build: Callable[..., T], options: Mapping[str, Any]) -> T:
     """Call a constructor with options from a config; what it does not accept is bad input."""
     try:
-        with _exits_raised():
+        with exits_raised():
             return build(**options)
     except InputError as error:
         if "." in error.setting or error.setting == setting:
@@ -317,7 +317,7 @@ def construct(setting: str, build: Callable[..., T], options: Mapping[str, Any])
 
 
 @contextlib.contextmanager
-def _exits_raised() -> Iterator[None]:
+def exits_raised() -> Iterator[None]:
     """While inside, ``os._exit`` in this thread is an error: it would end us without a word."""
     leave, place, inside = os._exit, (os.getpid(), threading.get_ident()), True
 

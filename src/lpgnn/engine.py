@@ -363,11 +363,13 @@ def make_row(
         if not configuration.dataset.has_truth:
             continue
         p = None if chosen.probabilities is None else chosen.probabilities.t()  # [N, c]
+        if failed is not None:  # there is nothing to measure
+            row |= {f"{rule}/test/{name}": math.nan for name in metrics}
+            continue
         measures = evaluate(
             metrics, graph.labels, chosen.predictions, p, split.test, on_failed=on_failed
         )
-        for name, value in measures.items():
-            row[f"{rule}/test/{name}"] = round(value, 3) if failed is None else math.nan
+        row |= {f"{rule}/test/{name}": round(value, 3) for name, value in measures.items()}
     return row
 
 

@@ -133,7 +133,10 @@ def test_the_reported_runs_have_the_values_of_the_lowest_noisy_validation_loss(
 
 
 def test_mechanisms_are_searched_together(computed: Plan) -> None:
-    """The values of the lowest loss on average over all mechanisms are those of each."""
+    """The values of the lowest loss on average over feature mechanisms are those of each.
+
+    The loss on subset selection's reports is of another scale: it shares them, and has no say.
+    """
     mechanisms = {
         name: Entry(name, name, "feature mechanism", settings={"mechanism": name})
         for name in ("mb", "pm")
@@ -141,28 +144,32 @@ def test_mechanisms_are_searched_together(computed: Plan) -> None:
     ss = Entry("ss", "ss", "label mechanism", settings={"label_mechanism": "ss"}, labels="private")
     mine = Entry("mine", "Mine", "feature mechanism", settings={"mechanism": "lp"})
     entries = {"mine": mine, "ss": ss, "forward": ENTRIES["forward"], **mechanisms}
-    plan = replace(computed, entries=entries, together={**mechanisms, "ss": ss})
+    plan = replace(
+        computed,
+        entries=entries,
+        together={"mb": mechanisms["mb"], "ss": ss, "pm": mechanisms["pm"]},
+    )
     trials = plan.trials()
-    # One search for all of them, in which those that run at a label budget have a say.
+    # One search for all of them.
     assert trials.keys() == {
         ("", "sbm", 1.0),
         ("", "sbm", math.inf),
         ("forward", "sbm", 1.0),
     }
-    assert [len(points) for _, points in trials["", "sbm", 1.0]] == [3, 3, 3]
+    assert [len(points) for _, points in trials["", "sbm", 1.0]] == [2, 2, 2]
     assert [len(points) for _, points in trials["", "sbm", math.inf]] == [2, 2, 2]
     together = [
         p for (name, _, _), tried in trials.items() if not name for _, own in tried for p in own
     ]
-    assert {p.label for p in together} == {"mb", "pm", "ss"}  # a submission has no say
+    assert {p.label for p in together} == {"mb", "pm"}  # a submission has no say
     assert run_points(together) == 0
     store, chosen = RowStore(plan.results_dir / "tuning"), plan.chosen()
-    for y_eps, voters in ((1.0, 3), (math.inf, 2)):
+    # A seed stays that of a mechanism's place, whoever has a say.
+    for y_eps, seeds in ((1.0, [1000, 1002]), (math.inf, [1000, 1001])):
         keys = []
         for values, points in trials["", "sbm", y_eps]:
             rows = [store.finished("sbm", point.settings.resolve().identity)[0] for point in points]
-            assert len(rows) == voters
-            assert [p.settings.seed for p in points] == list(range(1000, 1000 + voters))
+            assert [p.settings.seed for p in points] == seeds
             keys.append((criterion(rows), values))
         best = min(keys, key=lambda one: one[0])[1]
         assert {str(chosen[name, "sbm", y_eps]) for name in ("mine", "mb", "pm")} == {str(best)}
@@ -360,8 +367,16 @@ def test_what_the_correction_can_show_and_where_chance_is(found: list[Standing])
         replace(s, metric="roc_auc", summary=replace(s.summary, mean=mean, ci=2.0))
         for s, mean in zip(mb, (51.9, 52.1), strict=True)
     )
-    assert caveats.chance([low, high]) == ["1 of 2 cells on sbm at ε_y=1"]
-    assert caveats.chance([high, replace(low, metric="acc")]) == []
+    reached = "many intervals reach it: those of 1 of 2 cells on sbm at ε_y=1."
+    assert reached in caveats.chance([low, high])
+    assert "Labels only" not in caveats.chance([low, high])
+    assert caveats.chance([high, replace(low, metric="acc")]) == ""
+    control = next(s for s in found if s.entry.name == "labels_only" and s.y_eps == 1.0)
+    for one, told in ((low, True), (high, False)):
+        only = replace(control, metric="roc_auc", summary=one.summary)
+        text = caveats.chance([low, only])
+        assert "those of 1 of 1 cells on" in text
+        assert ("Labels only is at chance itself on sbm at ε_y=1" in text) is told
 
 
 def test_who_lacks_repeats_has_no_rank_and_no_verdict(there: Computed) -> None:
@@ -540,6 +555,11 @@ def test_the_summary_counts_what_is_above_the_controls(
         replace(mb[1], blank=against(-3, 0.01), labels_only=against(-1, 0.01)),
     ]
     text = summary(there, [*controls, *judged])
+    assert "added" not in text
+    mine = replace(mb[0], entry=replace(mb[0].entry, name="mine", is_added=True))
+    more = summary(there, [*controls, *judged, mine])
+    assert more.startswith("1 methods,")
+    assert "Among these are 1 added entries, where they have been computed." in more
     assert text.startswith("1 methods, none of them for private labels only, at ε_x=0.1, 1 and")
     assert "ε_y=1, ∞, 3 repeats each" in text
     assert "of 3 comparisons with blank reports through the same method 2 are above 0" in text
@@ -600,7 +620,7 @@ def test_where_there_are_no_features_all_stand_on_blank_reports(tmp_path: Path) 
     assert [setting[0] for _, setting in plan.settings()] == ["labels_only", "mb", "forward"]
     trials = [p for tried in plan.trials().values() for _, own in tried for p in own]
     assert {p.keys["mechanism"] for p in trials if "mechanism" in p.keys} == {"mb"}
-    assert {"ss", "rr_prior"} < {p.keys.get("label_mechanism") for p in trials}
+    assert {p.keys.get("label_mechanism") for p in trials} == {None}
     assert run_points(trials) == 0
     reported = [p for points in plan.reported(plan.chosen()).values() for p in points]
     assert [(p.keys["feature"], p.control) for p in reported] == [("blank", False)] * 3
@@ -756,6 +776,10 @@ def test_a_protocol_is_narrowed_to_what_it_has() -> None:
         (["page", "--dry-run"], "--dry-run: page takes results_dir=... and data_dir=... only"),
         (["--entries", "--dry-run"], "--entries: needs a value"),
         (["--entries", "dataset=cora"], "--entries: needs a value"),
+        (["--entries", "mb,,pm"], "--entries=mb,,pm: must be names with a comma between two"),
+        (["--entries=mb;pm"], "--entries=mb;pm: must be names with a comma between two"),
+        (["--entries", "mb", "--entries=pm"], "--entries=pm: is set already: once is enough"),
+        (["add", "my.yaml", "--entries", "mb"], "--entries: goes with run: add has the entry of"),
         (["foo"], "benchmark=foo: must be run, add, page or KEY=VALUE"),
     ],
 )
@@ -809,6 +833,27 @@ class Broken(LinearFilter):
     def coefficients(self):
         return 1 / 0
 """
+# Only the last of the values that the search tries makes it fail.
+LATE_FILTER = """
+from dataclasses import dataclass
+from lpgnn.propagation import LinearFilter
+
+@dataclass(frozen=True)
+class Broken(LinearFilter):
+    steps: int = 4
+
+    def coefficients(self):
+        return (0.0, 1 / (self.steps - 1))
+"""
+NAN_FILTER = """
+from dataclasses import dataclass
+from lpgnn.propagation import NonlinearFilter
+
+@dataclass(frozen=True)
+class Broken(NonlinearFilter):
+    def transform(self, columns, graph):
+        return columns * float("nan")
+"""
 BROKEN_NOISE = """
 from dataclasses import dataclass
 from lpgnn.privacy import AdditiveNoise
@@ -829,7 +874,14 @@ class Broken(AdditiveNoise):
 @pytest.mark.parametrize(
     ("kind", "source", "code", "message"),
     [
-        ("filter", BROKEN_FILTER, 2, "entry mine: cannot be run (ZeroDivisionError: division by"),
+        (
+            *("filter", BROKEN_FILTER, 2),
+            "entry mine: filter=Broken: coefficients() failed with ZeroDivisionError: division by",
+        ),
+        ("filter", LATE_FILTER, 2, "failed with ZeroDivisionError: division by zero (aggreg"),
+        ("filter", NAN_FILTER, 2, "filter=Broken: transform must return finite numbers"),
+        ("mechanism", "raise SystemExit(0)", 2, "cannot be imported (SystemExit: 0)"),
+        ("mechanism", "import os\nos._exit(0)", 2, "cannot be imported (SystemExit: os._exit(0))"),
         ("mechanism", BROKEN_NOISE, 1, "no noise today"),
     ],
 )
@@ -844,6 +896,7 @@ def test_an_entry_that_fails_in_its_first_run_is_not_kept(
 ) -> None:
     monkeypatch.setattr("lpgnn.benchmark.protocol.load_protocol", lambda: PROTOCOL)
     monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.delitem(sys.modules, f"broken_{kind}", raising=False)
     (tmp_path / f"broken_{kind}.py").write_text(source)
     family = "filter" if kind == "filter" else f"feature {kind}"
     (tmp_path / "mine.yaml").write_text(

@@ -24,7 +24,7 @@ def test_every_entry_of_ours_can_be_read_and_controls_come_first(tmp_path: Path)
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"family": "cake"}, "entry mine: family=cake: must be one of control, whole method"),
+        ({"family": "cake"}, "entry mine: family=cake: must be one of whole method, feature"),
         ({"labels": "some"}, "entry mine: labels=some: must be all or private"),
         ({"trials": 3}, "entry mine: trials=3: must be 0, or left out: all have as many"),
         ({"counts": "bits"}, "entry mine: counts=bits: must be total or feature, or left out"),
@@ -48,7 +48,7 @@ def test_a_wrong_entry_is_refused(tmp_path: Path, content: dict[str, Any], messa
 
 def test_an_entry_without_a_title_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("family: learner\n")
-    with pytest.raises(InputError, match="entry mine: title=missing: every entry has one"):
+    with pytest.raises(InputError, match="entry mine: title: is missing: every entry has one"):
         read_entry(tmp_path / "mine.yaml")
 
 

@@ -178,6 +178,14 @@ def test_bad_options_are_named(options: dict[str, Any]) -> None:
     assert caught.value.setting == next(iter(options))
 
 
+def test_there_are_at_most_as_many_clusters_as_nodes() -> None:
+    own = random_run(0)
+    batch_for(Reconstruction(1, clusters=own.num_nodes), own)
+    allowed = f"must be at most the graph's number of nodes, {own.num_nodes}"
+    with pytest.raises(InputError, match=rf"^learner.clusters=\d+: {allowed}$"):
+        batch_for(Reconstruction(1, clusters=own.num_nodes + 1), own)
+
+
 def test_steps_may_be_left_to_the_table() -> None:
     assert Reconstruction.open_fields == {"steps": "y_steps"}
     with pytest.raises(InputError, match=r"^learner.steps=null: must be set"):

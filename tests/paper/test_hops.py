@@ -63,8 +63,8 @@ def test_gains_are_told_by_mechanism_and_budget(hops: Hops) -> None:
 
 def test_they_are_counted_and_stand_beside_labels_only(hops: Hops) -> None:
     (told,) = hops.sentences()
-    assert "over all 200 differences to it. Of those above blank reports, on both" in told
-    assert "label budgets together, 0 at ε_x=0.5, 0 at" in told
+    assert "over all 200 differences to it. On both graphs and at both label budgets" in told
+    assert "this is how many are above blank reports: 0 at ε_x=0.5, 0 at" in told
     assert "0 at ε_x=3 and 1 at ε_x=8." in told
     verdicts = hops.verdicts()
     assert verdicts is not None

@@ -151,6 +151,9 @@ def test_the_audit_tells_honest_from_broken(kind: type[RRWithPrior]) -> None:
         ({"prior": (0.5, 0.6)}, "prior"),
         ({"prior": (1.5, -0.5)}, "prior"),
         ({"prior": (0.5, 0.25, 0.25)}, "prior"),  # two classes
+        ({"prior": "half"}, "prior"),
+        ({"prior": ("0.5", "0.5")}, "prior"),
+        ({"prior": 0.5}, "prior"),
         ({"pilot_share": 0.0}, "pilot_share"),
         ({"pilot_share": 1.0}, "pilot_share"),
         ({"shares": "estimated"}, "shares"),

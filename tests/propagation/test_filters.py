@@ -238,6 +238,16 @@ def test_a_nonlinear_filter_gets_blocks_of_at_most_128_columns() -> None:
     torch.testing.assert_close(features.dense()[0], report.rectified())
 
 
+def test_a_nonlinear_filter_of_other_than_finite_numbers_is_bad_input() -> None:
+    @dataclass(frozen=True)
+    class Endless(NonlinearFilter):
+        def transform(self, columns: Tensor, graph: PreparedGraph) -> Tensor:
+            return torch.where(columns > columns.max() - 1e-6, math.inf, columns)
+
+    with pytest.raises(InputError, match=r"^filter=Endless: transform must return finite numbers$"):
+        Endless().features([dense_report()], PreparedGraph(random_topology(N), NUMBA))
+
+
 def test_a_nonlinear_filter_of_another_shape_is_bad_input() -> None:
     @dataclass(frozen=True)
     class Halved(NonlinearFilter):
@@ -282,6 +292,21 @@ def test_unknown_choices_are_bad_input(field: str, value: str) -> None:
 def test_coefficients_are_finite_numbers(theta: tuple[float, ...]) -> None:
     with pytest.raises(InputError, match=r"^filter=Fixed: must have finite coefficients"):
         Fixed(theta=theta).features([sparse_report()], PreparedGraph(random_topology(N), NUMBA))
+
+
+def test_coefficients_that_fail_name_the_filter_and_its_options() -> None:
+    @dataclass(frozen=True)
+    class Averaged(LinearFilter):
+        steps: int = 0
+
+        def coefficients(self) -> tuple[float, ...]:
+            return (1 / self.steps,)
+
+    message = r"^filter=Averaged: coefficients\(\) failed with ZeroDivisionError: .*steps=0\)$"
+    with pytest.raises(InputError, match=message):
+        _ = Averaged().max_steps
+    with pytest.raises(InputError, match=r"^filter.steps=null: must be set"):  # its own words
+        _ = KProp().max_steps
 
 
 def test_all_zero_coefficients_give_zeros() -> None:

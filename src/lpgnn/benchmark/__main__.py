@@ -1,5 +1,6 @@
 """``python -m lpgnn.benchmark``: every method under one protocol, and a leaderboard."""
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -53,6 +54,8 @@ def _main(words: list[str]) -> int:
     if words[:1] == ["add"]:
         from lpgnn.benchmark.entries import read_submission
 
+        if "--entries" in (word.partition("=")[0] for word in words):
+            raise InputError("--entries", ..., "goes with run: add has the entry of its file")
         files = [word for word in words[1:] if "=" not in word and not word.startswith("-")]
         if len(words) < 2 or words[1] not in files or len(files) > 1:
             raise InputError(
@@ -72,7 +75,18 @@ def _main(words: list[str]) -> int:
         words = words[1:]
     elif words and "=" not in words[0] and not words[0].startswith("-"):
         raise InputError("benchmark", words[0], "must be run, add, page or KEY=VALUE")
+    _check_entries(words)
     return run_application(compute, words, is_sweep=True, flags=BENCHMARK_FLAGS)
+
+
+def _check_entries(words: Sequence[str]) -> None:
+    """Refuse what Hydra would not read as names, and would blame on another word."""
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        flag, equals, value = word.partition("=")
+        names = value if equals else following
+        missing = not names or names.startswith("-") or "=" in names  # refused in other words
+        if flag == "--entries" and not missing and not re.fullmatch(r"[\w-]+(,[\w-]+)*", names):
+            raise InputError(flag, names, "must be names with a comma between two of them")
 
 
 def compute(config: Any) -> None:
@@ -157,11 +171,13 @@ def _try_out(plan: Any, name: str, *, dry_run: bool) -> None:
         for points in plan.reported(first).values():
             for point in points:
                 point.settings.resolve(fetch=False)
-        point = plan.first_run(name)
-        _ = point.settings.resolve(fetch=False).filter.max_steps  # an own filter computes them
+        tried = plan.first_runs(name)
+        for point in tried:
+            resolved = point.settings.resolve(fetch=False)
+            _ = resolved.filter and resolved.filter.max_steps  # an own filter computes them
         if not dry_run:
             print("a first run:", flush=True)
-            if code := run_points([point]):
+            if code := run_points(tried[:1]):
                 print(f"entry {name} is not kept: it cannot be run", file=sys.stderr)
                 raise Ended(code)
     except (RunError, StorageError):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from statistics import median
 
-from lpgnn.benchmark.plan import Plan
+from lpgnn.benchmark.plan import LABELS_ONLY, Plan
 from lpgnn.benchmark.standings import Standing
 from lpgnn.report.evidence import EARLY
 from lpgnn.report.grid import Grid
@@ -16,13 +16,16 @@ LATE = 0.95  # of all epochs: a network that is kept later may not have learned 
 LABELS = (
     "Not all learn from as many labels. Where labels are private, Drop and RGNN make their targets "
     "of the reports of training and validation nodes, and the residual learner, labels only and "
-    "two rounds propagate both; the other learners learn from the training nodes' alone. With "
+    "two rounds propagate both; lpgnn's other learners learn from the training nodes' alone. With "
     "clean labels all learn from the training nodes'."
 )
 
 CHANCE = (
-    "ROC AUC is 50 by chance, and the intervals of {} reach it: a difference between methods there "
-    "is one between what learns and what does not."
+    "ROC AUC is 50 by chance, and many intervals reach it: those of {}. A difference between "
+    "methods there is mostly one between networks that learned and networks that did not."
+)
+LABELS_AT_CHANCE = (
+    "Labels only is at chance itself on {}: to be above it there is to be above chance."
 )
 # Two entries may be one computation by different names.
 REPEATED = (
@@ -41,15 +44,18 @@ def search_text(plan: Plan) -> str:
         f"Hyper-parameters: {protocol.trials} candidates for each graph and label budget, at {at}, "
         "judged by the mean loss on the validation nodes' reported labels (clean ones at ε_y=∞) "
         f"over {protocol.collections} collections (splits and reports) that no result comes from. "
-        "A network without an epoch within Acc* has learnt the noise: it is scored by its loss at "
+        "A network without an epoch within Acc* has fitted the noise: it is scored by its loss at "
         "the epoch that the authors' rule keeps, where that is higher. "
         "All entries try the same values of the settings that they share. Those that differ in "
-        "nothing but their mechanism also share the candidate that is best on average over all of "
-        "lpgnn's mechanisms, each on a collection of its own. The two best candidates differ by "
+        "nothing but their mechanism also share one candidate, the best on average over lpgnn's "
+        "feature mechanisms, each on a collection of its own. Label mechanisms have no say in it, "
+        "as losses on other kinds of label reports have other scales. "
+        "The two best candidates differ by "
         f"less than a standard error in {plan.close_calls()} of {len(plan.judged)} searches: the "
         "difference between two learners or filters holds for the values that were found, and no "
-        "interval here contains the luck of the search. The controls on blank reports have the "
-        "values of what they stand beside. Budgets are those of the collection that is reported; "
+        "interval here accounts for the randomness of the search. The controls on blank reports "
+        "have the values of what they stand beside. "
+        "Budgets are those of the collection that is reported; "
         "if the same people also took part in those of a search, each would cost its budget again. "
         f"No search: {'; '.join(without) or 'none'}."
     )
@@ -87,16 +93,25 @@ def engines(found: Sequence[Standing]) -> str:
     )
 
 
-def chance(found: Sequence[Standing]) -> list[str]:
-    """Where a ROC AUC may be 50, which is chance, by graph and label budget."""
-    lines = []
+def chance(found: Sequence[Standing]) -> str:
+    """Where a ROC AUC may be 50, which is chance, by graph and label budget; "" for nowhere."""
+    lines, only = [], []
     for (dataset, y_eps), group in groupby(found, key=lambda one: (one.dataset, one.y_eps)):
-        own = [one for one in group if one.rank is not None and one.metric == "roc_auc"]
-        reached = sum(one.summary.mean - (one.summary.ci or 0.0) <= 50 for one in own)
-        if reached:
-            where = f"{dataset} at ε_y={value_text(canonical(y_eps))}"
+        measured = [one for one in group if one.metric == "roc_auc"]
+        where = f"{dataset} at ε_y={value_text(canonical(y_eps))}"
+        own = [one for one in measured if one.rank is not None]
+        if reached := sum(map(_reaches_chance, own)):
             lines.append(f"{reached} of {len(own)} cells on {where}")
-    return lines
+        if any(one.entry.name == LABELS_ONLY and _reaches_chance(one) for one in measured):
+            only.append(where)
+    if not lines:
+        return ""
+    text = CHANCE.format(" and ".join(lines))
+    return f"{text} {LABELS_AT_CHANCE.format(' and '.join(only))}" if only else text
+
+
+def _reaches_chance(one: Standing) -> bool:
+    return one.summary.mean - (one.summary.ci or 0.0) <= 50
 
 
 def power(found: Sequence[Standing]) -> Grid | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lpgnn.benchmark.protocol import FREE, NARROWED
+from lpgnn.components import exits_raised
 from lpgnn.errors import InputError
 from lpgnn.hyperparameters import conf_dir
 from lpgnn.report.notation import as_number
@@ -61,7 +62,8 @@ class Entry:
 
     def __post_init__(self) -> None:
         if self.family not in FAMILIES:
-            raise self._bad("family", self.family, f"must be one of {', '.join(FAMILIES)}")
+            theirs = ", ".join(one for one in FAMILIES if one != "control")
+            raise self._bad("family", self.family, f"must be one of {theirs}")
         if self.labels not in ("all", "private"):
             raise self._bad("labels", self.labels, "must be all or private")
         if self.counts not in ("", "total", "feature"):
@@ -168,7 +170,7 @@ def read_entry(path: Path) -> Entry:
             raise InputError(f"entry {path.stem}: {key}", content[key], allowed)
     for key in ("title", "family"):
         if key not in content:
-            raise InputError(f"entry {path.stem}: {key}", "missing", "every entry has one")
+            raise InputError(f"entry {path.stem}: {key}", ..., "is missing: every entry has one")
         if not isinstance(content[key], str):
             raise InputError(f"entry {path.stem}: {key}", content[key], "must be text")
     entry = _beside(path.parent, Entry(path.stem, **content))
@@ -247,8 +249,9 @@ def load_submission(path: Path, results_dir: Path) -> Entry:
     assert spec.loader is not None
     module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        with exits_raised():
+            spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # it may raise anything
         del sys.modules[file.stem]
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise InputError(setting, entry.module, f"cannot be imported ({reason})") from None

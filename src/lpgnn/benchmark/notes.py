@@ -110,7 +110,6 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
     datasets = list(dict.fromkeys(one.dataset for one in found))
     with_features = list(dict.fromkeys(one.dataset for one in found if not one.is_on_blank))
     largest = max(plan.protocol.x_eps)
-    reached = caveats.chance(found)
     return environment.get_template("notes.md.j2").render(
         protocol=plan.protocol,
         blank_text=BLANK,
@@ -122,7 +121,7 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
         engines=caveats.engines(found),
         cells=_cells(found, datasets),
         power=caveats.power(found),
-        chance=caveats.CHANCE.format(" and of ".join(reached)) if reached else "",
+        chance=caveats.chance(found),
         repeated_text=caveats.REPEATED,
         early=EARLY,
         largest=value_text(canonical(largest)),
@@ -170,7 +169,14 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
     if not datasets:
         return "No graph is complete yet.\n"
     judged = [one for one in complete if one.blank is not None]
-    methods = {one.entry.name: one.entry for one in complete if not one.entry.is_control}
+    methods, added = (
+        {
+            one.entry.name: one.entry
+            for one in complete
+            if one.entry.is_added == is_added and not one.entry.is_control
+        }
+        for is_added in (False, True)
+    )
     private = sum(entry.labels == "private" for entry in methods.values())
     above = sum(map(_is_above_blank, judged))
     both = sum(one.beats_both is True for one in judged)
@@ -180,25 +186,26 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
     )
     text = (
         f"{len(methods)} methods, {private or 'none'} of them for private labels only, at "
-        f"ε_x={x_eps} and ε_y={y_eps}, {protocol.repeats} repeats each, the same search for all "
-        f"that have one: of {len(judged):,} comparisons with blank reports "
+        f"ε_x={x_eps} and ε_y={y_eps}, {protocol.repeats} repeats each, as many candidates for "
+        f"all that are searched: of {len(judged):,} comparisons with blank reports "
         f"through the same method {above} are above 0 after Holm's correction over those of a "
-        f"graph, and {both} are above labels only as well.\n"
+        f"graph, and {both} are above labels only as well."
     )
+    if added:
+        text += f" Among these are {len(added)} added entries, where they have been computed."
+    text += "\n"
     parts = [text, _cells(complete, datasets).to_markdown()]
     largest = max(protocol.x_eps)
     here = [one for one in complete if one.x_eps == largest]
     paying = {(one.dataset, one.y_eps) for one in here if _is_above_blank(one)}
     if paying:
-        learned = caveats.chance(complete)
+        chance = caveats.chance(complete)
         parts.append(
             f"What reports are worth at ε_x={value_text(canonical(largest))}: the gain over blank "
             "reports through the same method, in points of the graph's metric. Shown are the "
             "graphs and label budgets at which some gain holds after that correction (bold), every "
             "way to report features, and all other entries with such a gain; intervals are in "
-            "results/NOTES.md."
-            + (f" {caveats.CHANCE.format(' and of '.join(learned))}" if learned else "")
-            + "\n"
+            "results/NOTES.md." + (f" {chance}" if chance else "") + "\n"
         )
         places = [
             (dataset, y_eps)

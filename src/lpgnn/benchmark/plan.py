@@ -36,8 +36,9 @@ class Plan:
     """The runs of some entries under a protocol.
 
     Entries that differ in nothing but what nodes report are searched together: the values that do
-    best on average over ``together`` are those of all of them, so that a mechanism is compared with
-    a mechanism, and not with the luck of a search.  All others are searched one by one.
+    best on average over the feature mechanisms of ``together`` are those of all of them, so that a
+    mechanism is compared with a mechanism at equal hyper-parameters.  All others are searched one
+    by one.
     """
 
     protocol: Protocol
@@ -77,16 +78,16 @@ class Plan:
         found: dict[Setting, list[Trial]] = {}
         members, points_of = list[Member](), list[list[Point]]()
         for entry, setting in self.settings():
-            key, voters = self._search_of(entry, setting)
+            key, judges = self._search_of(entry, setting)
             candidates = self.candidates[setting]
             if key in found or len(candidates) == 1:
                 continue
             found[key] = [(values, []) for values in candidates]
             for values, points in found[key]:
-                for i, voter in enumerate(voters):
-                    member = self._tuned(voter, (voter.name, *setting[1:]))
-                    if len(voters) > 1:  # each on a collection of its own
-                        member |= {"seed": TUNING_SEED + i, "repeats": 1}
+                for seed, judge in judges.items():
+                    member = self._tuned(judge, (judge.name, *setting[1:]))
+                    if len(judges) > 1:  # each on a collection of its own
+                        member |= {"seed": seed, "repeats": 1}
                     members.append({**member, **values})
                     points_of.append(points)
         expanded = expand_grid(members, self._tuning_overrides)
@@ -129,8 +130,8 @@ class Plan:
                 found[setting] = self.judged[key][0][0]
         return found
 
-    def first_run(self, name: str) -> Point:
-        """One run of an entry, which shows that it can be run: the first of its search's kind."""
+    def first_runs(self, name: str) -> list[Point]:
+        """One run of each of an entry's candidates, where it stands first."""
         found = [(entry, setting) for entry, setting in self.settings() if entry.name == name]
         if not found:
             budgets = ",".join(canonical(y_eps) for y_eps in self.protocol.y_eps)
@@ -138,18 +139,27 @@ class Plan:
                 f"entry {name}: y_eps", budgets, "it is not run at these label budgets"
             )
         (entry, setting), *_ = found
-        member = {**self._tuned(entry, setting), **self.candidates[setting][0], "repeats": 1}
+        tuned = self._tuned(entry, setting)
+        members = [{**tuned, **values, "repeats": 1} for values in self.candidates[setting]]
         here = [text for text in self._tuning_overrides if not text.startswith("workers=")]
-        ((point,),) = expand_grid([member], [*here, "workers=0"])
-        return point
+        return [point for (point,) in expand_grid(members, [*here, "workers=0"])]
 
-    def _search_of(self, entry: Entry, setting: Setting) -> tuple[Setting, list[Entry]]:
-        """The search that decides on an entry's values, and whose runs judge them."""
+    def _search_of(self, entry: Entry, setting: Setting) -> tuple[Setting, dict[int, Entry]]:
+        """The search that decides on an entry's values, and whose runs judge them, by seed.
+
+        Those with a label mechanism of their own share the values, and have no say in them: losses
+        on other kinds of reports are likelihoods of another scale, which cannot be averaged.
+        """
         _, dataset, y_eps = setting
-        voters = [one for one in self.together.values() if self._stands(one, dataset, y_eps)]
-        if entry.is_searched_together and voters:
-            return ("", dataset, y_eps), voters
-        return setting, [entry]
+        sharing = [one for one in self.together.values() if self._stands(one, dataset, y_eps)]
+        judges = {
+            TUNING_SEED + i: one
+            for i, one in enumerate(sharing)
+            if one.family == "feature mechanism"
+        }
+        if entry.is_searched_together and judges:
+            return ("", dataset, y_eps), judges
+        return setting, {TUNING_SEED: entry}
 
     def _losses(self, points: Sequence[Point], store: RowStore) -> list[float]:
         """The losses of a trial on all of its collections; none unless all are there."""

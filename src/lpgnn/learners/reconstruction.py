@@ -65,6 +65,9 @@ class Reconstruction(NetworkLearner):
         if self.steps is None:
             raise InputError("learner.steps", "null", "must be set before the learner is used")
         batch, graph = super().prepare(runs, server), server.graph
+        if self.clusters > (nodes := graph.topology.num_nodes):
+            allowed = f"must be at most the graph's number of nodes, {nodes}"
+            raise InputError("learner.clusters", self.clusters, allowed)
         estimate = estimates_of(runs, server.device)
         operator = graph.aggregation("mean", self_loops=True)
         labels = operator.propagate_classes(estimate, self.steps).argmax(1)  # [R, N]

@@ -124,8 +124,8 @@ class Hops:
             "after one and two steps of propagation and neighbours' training labels, with every "
             "mechanism on two graphs whose features are few. A cell is a mechanism at a budget; "
             "the table counts those above and below each control after Holm's correction over "
-            f"all {size} differences to it. Of those above blank reports, on both graphs and at "
-            f"both label budgets together, {listed(by_budget)}."
+            f"all {size} differences to it. On both graphs and at both label budgets together, "
+            f"this is how many are above blank reports: {listed(by_budget)}."
         ]
 
     def verdicts(self) -> Grid | None:

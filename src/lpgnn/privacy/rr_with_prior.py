@@ -46,13 +46,17 @@ class RRWithPrior(ClassMechanism):
         if self.shares not in ("prior", "equal"):
             raise InputError("shares", self.shares, "must be prior")
         if self.prior is not None:
+            given: object = self.prior
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                raise InputError("prior", given, "must be a list of probabilities, or null")
             object.__setattr__(self, "prior", tuple(self.prior))
             self._check_prior(tuple(self.prior))
         if self.is_bound:
             RandomizedResponse(self.epsilon, self.num_classes)  # refuses budgets that say nothing
 
     def _check_prior(self, prior: tuple[float, ...]) -> None:
-        if not all(p >= 0 for p in prior) or not abs(math.fsum(prior) - 1) < 1e-6:
+        numbers = all(isinstance(p, int | float) and not isinstance(p, bool) for p in prior)
+        if not numbers or not all(p >= 0 for p in prior) or not abs(math.fsum(prior) - 1) < 1e-6:
             raise InputError("prior", list(prior), "must be probabilities that add up to 1")
         if self.is_bound and len(prior) != self.num_classes:
             allowed = f"must have one probability for each of the {self.num_classes} classes"

@@ -100,7 +100,15 @@ class LinearFilter(Filter):
 
     def _coefficients(self) -> tuple[float, ...]:
         """The coefficients up to the highest that is not zero."""
-        given = tuple(float(theta) for theta in self.coefficients())
+        try:
+            given = tuple(float(theta) for theta in self.coefficients())
+        except InputError:
+            raise
+        except Exception as error:  # of a user's own filter, before anything is run
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            options = ", ".join(f"{name}={value}" for name, value in self.options().items())
+            allowed = f"coefficients() failed with {reason} ({options})"
+            raise InputError("filter", self.name, allowed) from error
         if not given or not all(math.isfinite(theta) for theta in given):
             raise InputError("filter", self.name, f"must have finite coefficients, not {given}")
         highest = max((k for k, theta in enumerate(given) if theta != 0), default=0)
@@ -176,6 +184,8 @@ class NonlinearFilter(Filter):
                 found, wanted = list(filtered.shape), list(columns.shape)
                 allowed = f"transform returned {found} where it must return {wanted}"
                 raise InputError("filter", self.name, allowed)
+            if not bool(filtered.isfinite().all()):
+                raise InputError("filter", self.name, "transform must return finite numbers")
             return filtered
 
         return DenseFeatures(reports, checked, graph.backend)
