@@ -19,7 +19,7 @@ import scipy.stats
 from benchmark.small_protocol import PROTOCOL
 from lpgnn.benchmark import __main__ as command
 from lpgnn.benchmark import caveats
-from lpgnn.benchmark.entries import Entry, known_entries, read_entry, searched_together
+from lpgnn.benchmark.entries import Entry, known_entries, own_mechanisms, read_entry
 from lpgnn.benchmark.notes import Contest, best_at, contests, entry_at, notes, summary
 from lpgnn.benchmark.page import write_benchmark
 from lpgnn.benchmark.pareto import front
@@ -135,7 +135,7 @@ def test_the_reported_runs_have_the_values_of_the_lowest_noisy_validation_loss(
 def test_mechanisms_are_searched_together(computed: Plan) -> None:
     """The values of the lowest loss on average over feature mechanisms are those of each.
 
-    The loss on subset selection's reports is of another scale: it shares them, and has no say.
+    The loss on subset selection's reports is of another scale: it is searched by itself.
     """
     mechanisms = {
         name: Entry(name, name, "feature mechanism", settings={"mechanism": name})
@@ -147,11 +147,12 @@ def test_mechanisms_are_searched_together(computed: Plan) -> None:
     plan = replace(
         computed,
         entries=entries,
-        together={"mb": mechanisms["mb"], "ss": ss, "pm": mechanisms["pm"]},
+        mechanisms={"mb": mechanisms["mb"], "ss": ss, "pm": mechanisms["pm"]},
     )
     trials = plan.trials()
     # One search for all of them.
     assert trials.keys() == {
+        ("ss", "sbm", 1.0),
         ("", "sbm", 1.0),
         ("", "sbm", math.inf),
         ("forward", "sbm", 1.0),
@@ -173,7 +174,10 @@ def test_mechanisms_are_searched_together(computed: Plan) -> None:
             keys.append((criterion(rows), values))
         best = min(keys, key=lambda one: one[0])[1]
         assert {str(chosen[name, "sbm", y_eps]) for name in ("mine", "mb", "pm")} == {str(best)}
-    assert chosen["ss", "sbm", 1.0] == chosen["mb", "sbm", 1.0]
+    assert ("ss", "sbm", 1.0) not in chosen  # not searched yet
+    assert [[p.settings.seed for p in points] for _, points in trials["ss", "sbm", 1.0]] == (
+        [[1000]] * 3
+    )
 
 
 def test_candidates_are_balanced_and_alike() -> None:
@@ -194,6 +198,8 @@ def test_candidates_are_balanced_and_alike() -> None:
         ({}, True),
         ({"settings": {"mechanism": "pm", "+mechanism.sample": 2}}, True),
         ({"settings": {"mechanism": "pm", "dropout": 0.5}}, False),
+        ({"settings": {"mechanism": "pm", "label_mechanism": "ss"}}, False),
+        ({"settings": {"label_mechanism": "ss"}}, False),
         ({"search": {"+mechanism.sample": [1, 2]}}, False),
         ({"exact_labels": {"learner": "drop"}}, False),
         ({"trials": 0}, False),
@@ -205,10 +211,11 @@ def test_who_is_searched_together(changes: dict[str, Any], together: bool) -> No
 
 
 def test_ours_that_are_searched_together() -> None:
-    names = set(searched_together())
+    names = {name for name, one in own_mechanisms().items() if one.is_searched_together}
     features = {"mb", "1b", "lp", "ag", "duchi", "pm", "hm", "sw", "privunit", "grr_fs"}
     assert not {"sw_em", "privunit_norm"} & names  # searched by themselves
-    assert names == features | {"ss", "rr_prior", "laplace_onehot"}
+    assert names == features
+    assert own_mechanisms().keys() == features | {"ss", "rr_prior", "laplace_onehot"}
 
 
 def test_without_all_trials_only_what_has_none_is_chosen(computed: Plan, tmp_path: Path) -> None:
@@ -615,12 +622,12 @@ def test_where_there_are_no_features_all_stand_on_blank_reports(tmp_path: Path) 
         "bare": Entry("bare", "Bare", "control", settings={"x_eps": math.inf, "filter": "kprop"}),
     }
     folder = (f"results_dir={tmp_path}", "workers=0")
-    plan = Plan(protocol, ENTRIES | absent, tmp_path, folder, searched_together())
+    plan = Plan(protocol, ENTRIES | absent, tmp_path, folder, own_mechanisms())
     # Neither other ways to report features nor features without noise; nor have they a vote.
     assert [setting[0] for _, setting in plan.settings()] == ["labels_only", "mb", "forward"]
     trials = [p for tried in plan.trials().values() for _, own in tried for p in own]
     assert {p.keys["mechanism"] for p in trials if "mechanism" in p.keys} == {"mb"}
-    assert {p.keys.get("label_mechanism") for p in trials} == {None}
+    assert {p.keys.get("label_mechanism") for p in trials} == {None}  # each for itself
     assert run_points(trials) == 0
     reported = [p for points in plan.reported(plan.chosen()).values() for p in points]
     assert [(p.keys["feature"], p.control) for p in reported] == [("blank", False)] * 3

@@ -100,7 +100,7 @@ def compute(config: Any) -> None:
 
 def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | None) -> None:
     """Hydra's sweep: the search, the reported runs with what it found, then the page."""
-    from lpgnn.benchmark.entries import add_entry, searched_together
+    from lpgnn.benchmark.entries import add_entry, own_mechanisms
     from lpgnn.benchmark.plan import Plan
     from lpgnn.benchmark.protocol import NARROWED, load_protocol
     from lpgnn.rows import RowStore
@@ -118,7 +118,7 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
     protocol = load_protocol().narrowed(chosen)
     kept = tuple(text for text in overrides if text.partition("=")[0] not in chosen)
     folder = _results_dir(kept)
-    plan = Plan(protocol, _wanted(named, folder, added), folder, kept, searched_together())
+    plan = Plan(protocol, _wanted(named, folder, added), folder, kept, own_mechanisms())
 
     def compute_points(points: Sequence[Any]) -> int:
         launcher = None
@@ -193,14 +193,14 @@ def _try_out(plan: Any, name: str, *, dry_run: bool) -> None:
 
 def _complete(protocol: Any, overrides: Sequence[str]) -> Any:
     """What is there of the whole benchmark, whatever part of it was asked for."""
-    from lpgnn.benchmark.entries import known_entries, searched_together
+    from lpgnn.benchmark.entries import known_entries, own_mechanisms
     from lpgnn.benchmark.plan import Plan
     from lpgnn.benchmark.standings import computed
     from lpgnn.report.evidence import Source
 
     folder = _results_dir(overrides)
     kept = tuple(t for t in overrides if t.partition("=")[0] in ("results_dir", "data_dir"))
-    plan = Plan(protocol, known_entries(folder), folder, kept, searched_together())
+    plan = Plan(protocol, known_entries(folder), folder, kept, own_mechanisms())
     return computed(plan, Source(folder))
 
 

@@ -134,10 +134,19 @@ class Entry:
         return {*self.settings, *self.private_labels, *self.exact_labels, *self.search}
 
     @property
-    def is_searched_together(self) -> bool:
-        """Whether only what nodes report is the entry's own: such entries share their values."""
+    def is_mechanism(self) -> bool:
+        """Whether only what nodes report is the entry's own, and nothing of it is searched."""
         own = {key.removeprefix("+").partition(".")[0] for key in self.given}
         return own <= {"mechanism", "label_mechanism"} and not self.search and self.trials is None
+
+    @property
+    def is_searched_together(self) -> bool:
+        """Whether only what nodes report of their features is: such entries share their values.
+
+        Losses on another mechanism's label reports are likelihoods of another scale.
+        """
+        about_labels = any(key.removeprefix("+").startswith("label_") for key in self.given)
+        return self.is_mechanism and not about_labels
 
     def runs_at(self, y_eps: float) -> bool:
         return self.labels == "all" or math.isfinite(y_eps)
@@ -188,9 +197,9 @@ def own_entries() -> dict[str, Entry]:
     return _entries_of(conf_dir() / "benchmark" / "entries")
 
 
-def searched_together() -> dict[str, Entry]:
+def own_mechanisms() -> dict[str, Entry]:
     """Our mechanisms: no submission has a say in the values of others."""
-    return {name: one for name, one in own_entries().items() if one.is_searched_together}
+    return {name: one for name, one in own_entries().items() if one.is_mechanism}
 
 
 def known_entries(results_dir: Path) -> dict[str, Entry]:

@@ -35,17 +35,17 @@ Judged = tuple[Values, list[float]]  # values, and their losses on noisy validat
 class Plan:
     """The runs of some entries under a protocol.
 
-    Entries that differ in nothing but what nodes report are searched together: the values that do
-    best on average over the feature mechanisms of ``together`` are those of all of them, so that a
-    mechanism is compared with a mechanism at equal hyper-parameters.  All others are searched one
-    by one.
+    Entries that differ in nothing but what nodes report of their features are searched together:
+    the values that do best on average over those of ``mechanisms`` are those of all of them, so
+    that a mechanism is compared with a mechanism at equal hyper-parameters.  All others are
+    searched one by one.
     """
 
     protocol: Protocol
     entries: Mapping[str, Entry]
     results_dir: Path
     overrides: tuple[str, ...] = ()  # where data and results lie, workers, device
-    together: Mapping[str, Entry] = field(default_factory=dict)
+    mechanisms: Mapping[str, Entry] = field(default_factory=dict)  # lpgnn's own
 
     def settings(self) -> Iterator[tuple[Entry, Setting]]:
         for entry in self.entries.values():
@@ -147,16 +147,11 @@ class Plan:
     def _search_of(self, entry: Entry, setting: Setting) -> tuple[Setting, dict[int, Entry]]:
         """The search that decides on an entry's values, and whose runs judge them, by seed.
 
-        Those with a label mechanism of their own share the values, and have no say in them: losses
-        on other kinds of reports are likelihoods of another scale, which cannot be averaged.
+        A judge's seed is that of its place among all mechanisms that run at the label budget.
         """
         _, dataset, y_eps = setting
-        sharing = [one for one in self.together.values() if self._stands(one, dataset, y_eps)]
-        judges = {
-            TUNING_SEED + i: one
-            for i, one in enumerate(sharing)
-            if one.family == "feature mechanism"
-        }
+        running = [one for one in self.mechanisms.values() if self._stands(one, dataset, y_eps)]
+        judges = {TUNING_SEED + i: one for i, one in enumerate(running) if one.is_searched_together}
         if entry.is_searched_together and judges:
             return ("", dataset, y_eps), judges
         return setting, {TUNING_SEED: entry}
