@@ -775,6 +775,8 @@ def test_a_protocol_is_narrowed_to_what_it_has() -> None:
         (["--entries", "mb,nope"], "--entries=nope: must be among clean_features, labels_only"),
         (["add"], "add=: needs the YAML file of one entry"),
         (["add", "nope.yaml"], "entry=nope.yaml: no such file"),
+        (["results_dir=", "--dry-run"], "results_dir=: must be a folder"),
+        (["results_dir=/dev/null", "--dry-run"], "results_dir=/dev/null: must be a folder, and"),
         (["page", "results_dir=nowhere"], "has no rows of the benchmark: run it first"),
         (
             ["page", "dataset=cora"],

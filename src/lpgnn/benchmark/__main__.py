@@ -127,8 +127,9 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
             launcher = Launcher(name, Path(config.hydra.sweep.dir).absolute(), launch)
         return run_points(points, launcher)
 
+    store = RowStore(folder)  # refuses what is no folder, before the search does
     if not config.dry_run:
-        RowStore(folder).check_writable()
+        store.check_writable()
     if added:
         _try_out(plan, Path(added[-1]).stem, dry_run=config.dry_run)
         if not config.dry_run:  # it can be run: it is kept from now on
@@ -248,6 +249,8 @@ def _checked(words: Sequence[str]) -> list[str]:
 
 def _results_dir(words: Sequence[str]) -> Path:
     given = [w.partition("=")[2].strip("'") for w in words if w.startswith("results_dir=")]
+    if given and not given[-1]:
+        raise InputError("results_dir", "", "must be a folder")
     return Path(given[-1] if given else "results").expanduser()
 
 

@@ -29,9 +29,9 @@ LABELS_AT_CHANCE = (
 )
 # Two entries may be one computation by different names.
 REPEATED = (
-    "On graphs with two classes subset selection is randomized response, with the same draws. Up "
-    "to rounding its entries repeat the numbers of those with randomized response, whose cells are "
-    "counted again."
+    "On graphs with two classes subset selection is randomized response, with the same draws. With "
+    "the same hyper-parameters its entries repeat the numbers of those with randomized response up "
+    "to rounding, and their cells are counted again; with others, what differs is the search."
 )
 
 
