@@ -134,10 +134,15 @@ class Entry:
         return {*self.settings, *self.private_labels, *self.exact_labels, *self.search}
 
     @property
+    def kinds(self) -> set[str]:
+        """The components, or settings of the run, of which the entry sets something."""
+        return {key.removeprefix("+").partition(".")[0] for key in self.given}
+
+    @property
     def is_mechanism(self) -> bool:
         """Whether only what nodes report is the entry's own, and nothing of it is searched."""
-        own = {key.removeprefix("+").partition(".")[0] for key in self.given}
-        return own <= {"mechanism", "label_mechanism"} and not self.search and self.trials is None
+        reported = {"mechanism", "label_mechanism"}
+        return self.kinds <= reported and not self.search and self.trials is None
 
     @property
     def is_searched_together(self) -> bool:
@@ -145,8 +150,7 @@ class Entry:
 
         Losses on another mechanism's label reports are likelihoods of another scale.
         """
-        about_labels = any(key.removeprefix("+").startswith("label_") for key in self.given)
-        return self.is_mechanism and not about_labels
+        return self.is_mechanism and "label_mechanism" not in self.kinds
 
     def runs_at(self, y_eps: float) -> bool:
         return self.labels == "all" or math.isfinite(y_eps)
@@ -271,8 +275,7 @@ def load_submission(path: Path, results_dir: Path) -> Entry:
 def _check_family(entry: Entry) -> None:
     """The family decides where an entry stands, and whether it runs without features."""
     kind = entry.family.replace(" ", "_").removeprefix("feature_")
-    named = {setting.removeprefix("+").partition(".")[0] for setting in entry.given}
-    if entry.family != "whole method" and kind not in named:
+    if entry.family != "whole method" and kind not in entry.kinds:
         allowed = f"needs {kind} in its settings: without, it is of another family"
         raise InputError(f"entry {entry.name}: family", entry.family, allowed)
 
