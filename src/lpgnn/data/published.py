@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from lpgnn.data.cache import is_writable, load_or_build
 from lpgnn.data.dataset import Dataset, GraphFacts
-from lpgnn.data.download import NO_DOWNLOAD_HINT, RawSource
+from lpgnn.data.download import NO_DOWNLOAD_HINT, DownloadError, RawSource
 from lpgnn.data.graph import Graph
 from lpgnn.errors import InputError
 
@@ -67,8 +67,13 @@ class PublishedDataset(Dataset):
     def load(self, data_dir: Path) -> Graph:
         """Load the graph, downloading what is missing; refuse any but the published one."""
         raw_dir = self.raw_dir(data_dir)
+        if Path(data_dir).exists() and not Path(data_dir).is_dir():
+            raise InputError("data_dir", data_dir, "must be a folder")
         if self.will_fetch(data_dir):
-            self.raw_source.fetch(raw_dir)
+            try:
+                self.raw_source.fetch(raw_dir)
+            except DownloadError as error:
+                raise InputError("data_dir", data_dir, str(error)) from error
         for form in self.raw_forms():
             files = form.present_files(raw_dir)
             if files is not None:
