@@ -382,7 +382,7 @@ def test_a_module_that_exits_while_it_is_imported_is_bad_input(
 ) -> None:
     (tmp_path / "exits_at_import.py").write_text("import sys\nsys.exit(0)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InputError, match=r"importable module\.name \(SystemExit: 0"):
+    with pytest.raises(InputError, match=r"importable module\.name \(sys\.exit\(0\) was called\)"):
         import_target("mechanism._target_", "exits_at_import.Mechanism")
 
 
@@ -393,7 +393,9 @@ def test_a_module_that_ends_the_process_is_bad_input(
     """It would end it with code 0 and without a word."""
     (tmp_path / "leaves_at_import.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(InputError, match=r"importable module\.name \(SystemExit: os\._exit\(0\)"):
+    with pytest.raises(
+        InputError, match=r"importable module\.name \(SystemExit: os\._exit\(0\) was called\)"
+    ):
         import_target("mechanism._target_", "leaves_at_import.Mechanism")
 
 

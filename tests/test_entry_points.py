@@ -12,7 +12,7 @@ import pytest
 import lpgnn
 from lpgnn.__main__ import VERBS, main
 from lpgnn.application import BENCHMARK_FLAGS, TUNE_FLAGS
-from lpgnn.errors import InputError, exit_code
+from lpgnn.errors import InputError, error_line, exit_code
 
 ROOT = Path(__file__).parents[1]
 
@@ -255,3 +255,22 @@ def test_modules_beside_are_found_as_by_python_m(
 def test_a_value_with_a_line_break_stays_on_one_line() -> None:
     error = InputError("dataset.name", "a\nb\x1b", "must be a name")
     assert str(error) == r"dataset.name=a\nb\x1b: must be a name"
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise KeyError
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("two\n  lines"), "ValueError: two lines"),
+        (MemoryError(), "MemoryError"),
+        (Speechless(), "Speechless: a Speechless without text"),
+        (SystemExit(3), "sys.exit(3) was called"),
+        (SystemExit("no licence"), "SystemExit: no licence"),
+    ],
+)
+def test_an_error_in_one_line(error: BaseException, line: str) -> None:
+    assert error_line(error) == line

@@ -24,7 +24,7 @@ from lpgnn.composition import (
     known_spelling,
     quoted,
 )
-from lpgnn.errors import FULL_ERROR, SHORT_ERROR, InputError, full_errors, unknown_flag
+from lpgnn.errors import FULL_ERROR, SHORT_ERROR, InputError, full_errors, one_line, unknown_flag
 from lpgnn.hyperparameters import conf_dir
 from lpgnn.rows import holds_records
 
@@ -329,7 +329,7 @@ def _explained(
         expand(overrides, multirun=many, config_dirs=folders, hydra_overrides=hydras)
     except InputError as better:
         return better
-    reason = " ".join(str(error).split()).split(" See https")[0]
+    reason = one_line(error).split(" See https")[0]
     named = [word for word in (*hydras, *overrides) if _key(word) and f"'{_key(word)}" in reason]
     asked = ["=".join(pair) for pair in itertools.pairwise(words) if _takes(pair[0])]
     likely = named or hydras or overrides or asked or ["overrides="]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, one_line
 from lpgnn.files import replacing
 
 Array = NDArray[Any]
@@ -47,7 +47,7 @@ def read_npz(
     except OSError as error:
         raise InputError(setting, value, f"cannot be read ({error.strerror or error})") from None
     except Exception as error:  # damage shows in zipfile, zlib or numpy, or as a lack of memory
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error) or type(error).__name__
         raise InputError(setting, value, f"not a readable npz of plain arrays: {reason}") from None
     return found, objects
 

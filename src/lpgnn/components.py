@@ -24,7 +24,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, ClassVar, Literal, NoReturn, Self, TypeVar, get_args
 
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, error_line, one_line
 
 T = TypeVar("T")
 
@@ -294,8 +294,8 @@ def import_target(setting: str, target: Any) -> Any:
             found = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:  # a module may raise anything while it is imported
         expected = isinstance(error, ImportError | AttributeError | TypeError | ValueError)
-        reason = str(error) if expected else f"{type(error).__name__}: {error}"
-        allowed = f"must be an importable module.name ({' '.join(reason.split())})"
+        reason = one_line(error) if expected else error_line(error)
+        allowed = f"must be an importable module.name ({reason})"
         raise InputError(setting, target, allowed) from None
     if not callable(found):
         raise InputError(setting, target, "must be an importable class or function")
@@ -312,7 +312,7 @@ def construct(setting: str, build: Callable[..., T], options: Mapping[str, Any])
             raise
         raise InputError(f"{setting}.{error.setting}", error.value, error.allowed) from None
     except (TypeError, ValueError, SystemExit) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise InputError(setting, dict(options) or "{}", f"not accepted: {reason}") from None
 
 
@@ -323,7 +323,7 @@ def exits_raised() -> Iterator[None]:
 
     def refuse(status: int) -> NoReturn:
         if inside and (os.getpid(), threading.get_ident()) == place:
-            raise SystemExit(f"os._exit({status})")
+            raise SystemExit(f"os._exit({status}) was called")
         leave(status)  # a child of ours, or somebody who has kept this function
 
     os._exit = refuse

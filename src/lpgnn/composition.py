@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lpgnn.config import KINDS, WATCHERS, Settings, check_setting
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, one_line
 from lpgnn.hyperparameters import conf_dir
 from lpgnn.rows import DEFAULT_METRICS, OTHER_METRICS
 from lpgnn.shown import check_keys, check_map, check_metric, parse_figure, parse_table
@@ -315,7 +315,7 @@ class _Composer:
         from omegaconf.errors import OmegaConfBaseException
 
         if isinstance(error, HydraException | OmegaConfBaseException):
-            reason = " ".join(str(error).split())
+            reason = one_line(error)
             raise InputError("overrides", self.command_line, f"not understood: {reason}") from None
 
     def points(self, overrides: Sequence[str], multirun: bool) -> Iterator[Point]:
@@ -484,7 +484,7 @@ class _Composer:
                 config = OmegaConf.to_container(compose(_MAIN, [*key, *self.search]))
             except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
                 setting, _, value = " ".join(key).partition("=")
-                reason = " ".join(str(error).split())
+                reason = one_line(error)
                 raise InputError(setting, value, f"cannot be read: {reason}") from None
             assert isinstance(config, dict)
             if "experiment" in config:
@@ -562,7 +562,7 @@ def _parsed(text: str, loader: Any = None) -> Any:
     try:
         (override,) = parser.parse_overrides([quoted(key, value) if value else text])
     except HydraException as error:
-        reason = " ".join(str(error).split()).split(" See https")[0]
+        reason = one_line(error).split(" See https")[0]
         raise InputError(key, value, f"not understood: {reason}") from None
     if override.is_interval_sweep():
         allowed = "has no steps, and a grid needs them: use range(start,stop,step) or a,b,c"

@@ -18,7 +18,7 @@ from torch import Tensor
 from lpgnn.config import SCIENCE_VERSION, Configuration, Settings
 from lpgnn.data import Graph
 from lpgnn.data.splits import Split
-from lpgnn.errors import InputError, RunError, StorageError
+from lpgnn.errors import InputError, RunError, StorageError, error_line
 from lpgnn.kernels import Backend
 from lpgnn.learners import Outcome, Run, Server
 from lpgnn.loggers import LoggedRun, Logger
@@ -269,7 +269,7 @@ def _run_batch(
                 curves = {name: values.tolist() for name, values in outcome.history.items()}
                 measures.logger.log(LoggedRun(row, curves, measures.store.results_dir))
             except Exception as error:  # the row counts, whatever a viewer makes of it
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                reason = error_line(error)
                 failure = RunError(f"logger {measures.logger.name} failed with {reason}")
                 on_unmeasured((own, repeat), failure)
         if measures.save and measures.store is not None:

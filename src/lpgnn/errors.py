@@ -36,6 +36,22 @@ class InputError(ValueError):
         return InputError, (self.setting, self.value, self.allowed)
 
 
+def one_line(value: object) -> str:
+    """A value's text in one line; a class of a user's own may have a ``__str__`` that fails."""
+    try:
+        return " ".join(str(value).split())
+    except Exception:
+        return f"a {type(value).__name__} without text"
+
+
+def error_line(error: BaseException) -> str:
+    """An error's class and text in one line."""
+    if isinstance(error, SystemExit) and not isinstance(error.code, str):
+        return f"sys.exit({one_line(error.code)}) was called"
+    text = one_line(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def unknown_flag(flag: str, known: Iterable[str]) -> InputError:
     """Bad input that names the flag that was meant, if one is near, and all that there are."""
     from difflib import get_close_matches

@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, one_line
 from lpgnn.unique_keys import parse_yaml
 
 # Where lpgnn.tune leaves its table in a results folder, and hparams=tuned looks for it.
@@ -162,7 +162,7 @@ def _read_table(name: str, path: Path, changed: int) -> HyperparameterTable:
         )
         _check(table)
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error) or type(error).__name__
         allowed = f"must be a table like conf/hyperparameters/paper.yaml ({reason})"
         raise InputError("hparams", name, allowed) from None
     return table

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lpgnn.errors import Ended, InputError, exit_code
+from lpgnn.errors import Ended, InputError, error_line, exit_code
 
 _USAGE = """usage: python -m lpgnn.benchmark [run] [KEY=VALUE ...] [--entries NAME,...]
        python -m lpgnn.benchmark add MY_METHOD.yaml [KEY=VALUE ...]
@@ -188,7 +188,7 @@ def _try_out(plan: Any, name: str, *, dry_run: bool) -> None:
             raise
         raise InputError(f"entry {name}: {error.setting}", error.value, error.allowed) from None
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = error_line(error)
         raise InputError(f"entry {name}", ..., f"cannot be run ({reason})") from error
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from lpgnn.benchmark.protocol import FREE, NARROWED
 from lpgnn.components import exits_raised
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, error_line, one_line
 from lpgnn.hyperparameters import conf_dir
 from lpgnn.report.notation import as_number
 from lpgnn.report.tables import Printed, read_printed
@@ -171,7 +171,7 @@ def read_entry(path: Path) -> Entry:
     try:
         content = parse_yaml(path.read_text("utf-8"))
     except (yaml.YAMLError, UnicodeError) as error:
-        reason = " ".join(str(error).split())
+        reason = one_line(error)
         raise InputError("entry", path, f"cannot be read as YAML ({reason})") from None
     known = [f.name for f in fields(Entry) if f.name not in ("name", "is_added")]
     if not isinstance(content, dict):
@@ -266,7 +266,7 @@ def load_submission(path: Path, results_dir: Path) -> Entry:
             spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # it may raise anything
         del sys.modules[file.stem]
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = error_line(error)
         raise InputError(setting, entry.module, f"cannot be imported ({reason})") from None
     _check_family(entry)
     return entry

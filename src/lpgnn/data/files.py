@@ -27,7 +27,7 @@ from lpgnn.data.pyg import graph_from_pyg, read_pyg_file
 from lpgnn.data.ranges import RangeChoice
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.data.splits import PARTS, SplitChoice
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, one_line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +154,7 @@ def _read_csv(path: Path, text: Sequence[str] | None = (LABEL, SPLIT, *PARTS)) -
             skipinitialspace=True,
         )
     except (ValueError, UnicodeError, pd.errors.ParserError) as error:
-        reason = " ".join(str(error).split()).removeprefix("Error tokenizing data. C error: ")
+        reason = one_line(error).removeprefix("Error tokenizing data. C error: ")
         raise InputError(path.name, "not a table", reason) from None
     if not isinstance(table.index, pd.RangeIndex):  # pandas takes what is too much for an index
         raise InputError(

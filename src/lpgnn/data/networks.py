@@ -7,7 +7,7 @@ from lpgnn.data.frames import graph_from_frames
 from lpgnn.data.graph import Graph
 from lpgnn.data.ranges import RangeChoice
 from lpgnn.data.splits import SplitChoice
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, error_line
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -45,7 +45,7 @@ def read_graphml(path: Path) -> "nx.Graph":
     try:
         return nx.read_graphml(path)
     except Exception as error:  # of expat, of networkx, and of int() and float()
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:100]
+        reason = error_line(error)[:100]
         raise InputError("graphml", path.name, f"not readable as GraphML: {reason}") from None
 
 

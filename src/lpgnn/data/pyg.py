@@ -22,7 +22,7 @@ from lpgnn.data.normalise import make_graph
 from lpgnn.data.ranges import RangeChoice
 from lpgnn.data.sparse import CsrMatrix
 from lpgnn.data.splits import PARTS, Split, SplitChoice, choose_splits
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, error_line, one_line
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -112,7 +112,7 @@ def read_pyg_file(path: Path) -> "Data":
         allowed = f"must hold nothing but a Data or a dict of tensors: {what}"
         raise InputError("pt", path.name, allowed) from None
     except Exception as error:  # a damaged file can fail anywhere in the unpickler
-        reason = " ".join(str(error).split())[:100] or type(error).__name__
+        reason = one_line(error)[:100] or type(error).__name__
         raise InputError("pt", path.name, f"not a readable file of torch.save: {reason}") from None
     if isinstance(found, Mapping):
         found = Data.from_dict({str(key): value for key, value in found.items()})
@@ -160,7 +160,7 @@ class PygDataset(Dataset):
                 found = build(**arguments)
                 count, data = len(found), found[0]
         except Exception as error:  # any of a hundred classes, and the network
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            reason = error_line(error)[:200]
             raise InputError("dataset.class", self.class_, f"cannot be loaded: {reason}") from None
         from torch_geometric.data import Data
 

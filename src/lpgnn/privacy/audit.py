@@ -23,7 +23,7 @@ import torch
 
 from lpgnn.archive import Array
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, error_line
 from lpgnn.privacy.distinguish import Finding, Pair, lower_bound
 from lpgnn.privacy.exact import log_probability
 from lpgnn.privacy.label_mechanism import ClassMechanism, LabelMechanism
@@ -220,7 +220,7 @@ def audit_callable(
         try:
             outputs = [function(x) for _ in range(n)]
         except Exception as error:  # of somebody else's function
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = error_line(error)
             raise InputError("callable", name, f"fails on {x} ({reason})") from None
         rows = _encoded(outputs, codes)
         widths.add(rows.shape[1])

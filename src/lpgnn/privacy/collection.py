@@ -15,7 +15,7 @@ from lpgnn.archive import Array, digest, read_arrays, write_arrays
 from lpgnn.client import ClientError, Question, Task
 from lpgnn.data import Dataset, Graph, GraphFacts, Split, graph_facts
 from lpgnn.data.sparse import CsrMatrix
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, one_line
 from lpgnn.privacy.features import RawFeatures
 from lpgnn.privacy.multi_bit import MultiBit
 from lpgnn.privacy.payloads import Payloads, read_payloads
@@ -376,7 +376,7 @@ def read_labels(path: Path, graph: PublicGraph, num_classes: int) -> Tensor:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.reader(file))
     except (OSError, UnicodeError, csv.Error) as error:
-        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        reason = getattr(error, "strerror", None) or one_line(error)
         raise InputError("labels", path, f"cannot be read ({reason})") from None
     if not rows or rows[0] != ["node", "label"]:
         raise InputError("labels", path, "must be a CSV file whose first line is node,label")

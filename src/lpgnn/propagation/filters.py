@@ -14,7 +14,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from lpgnn.components import Component
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, error_line
 from lpgnn.privacy.reports import FeatureReports
 from lpgnn.propagation.conditioning import CONDITIONINGS, row_factors, row_lengths
 from lpgnn.propagation.conditioning import Conditioning as Conditioning
@@ -105,7 +105,7 @@ class LinearFilter(Filter):
         except InputError:
             raise
         except Exception as error:  # of a user's own filter, before anything is run
-            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            reason = error_line(error)
             options = ", ".join(f"{name}={value}" for name, value in self.options().items())
             allowed = f"coefficients() failed with {reason} ({options})"
             raise InputError("filter", self.name, allowed) from error

@@ -12,7 +12,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from lpgnn.components import import_target, target_digest
-from lpgnn.errors import InputError
+from lpgnn.errors import InputError, error_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,7 +136,7 @@ def _value(setting: str, target: str, *arguments: Any) -> float:
     try:
         value = metric(*arguments)
     except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        reason = error_line(error)
         raise InputError(setting, target, f"failed with {reason}") from error
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InputError(setting, target, f"must return a number, not {value!r}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lpgnn.components import Component, import_target
 from lpgnn.config import Configuration
-from lpgnn.errors import InputError, RunError
+from lpgnn.errors import InputError, RunError, error_line, one_line
 
 
 @dataclass
@@ -30,8 +30,8 @@ def explain(
 ) -> InputError | RunError:
     """An error as one line.  If a user's component raised it, the line names the component."""
     if isinstance(error, InputError):
-        return InputError(error.setting, _text(error.value), error.allowed)
-    text = _describe(error)
+        return InputError(error.setting, one_line(error.value), error.allowed)
+    text = error_line(error)
     files = {str(_file_of(one)): one for one in components if one is not None and one.source}
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         component = files.get(frame.filename)
@@ -50,21 +50,7 @@ def stack_trace(error: BaseException) -> str:
 
 def describe_error(error: BaseException) -> str:
     """One line of an error."""
-    return str(error) if isinstance(error, InputError | RunError) else _describe(error)
-
-
-def _describe(error: BaseException) -> str:
-    if isinstance(error, SystemExit):
-        return f"sys.exit({_text(error.code)}) was called"
-    text = _text(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _text(value: object) -> str:
-    try:
-        return " ".join(str(value).split())
-    except Exception:
-        return f"a {type(value).__name__} without text"
+    return str(error) if isinstance(error, InputError | RunError) else error_line(error)
 
 
 def _file_of(component: Component) -> str | None:
