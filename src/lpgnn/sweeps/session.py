@@ -102,7 +102,8 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
         seconds = sum(costs.seconds(task) for task in tasks) / busy
         many = "s" if len(work) != 1 else ""
         print(f"{len(work)} configuration{many}, {done} done, {len(work) - done} to do, ", end="")
-        print(f"about {_duration(seconds)} on {busy} worker{'s' if busy > 1 else ''}")
+        workers = f"{busy} workers" if busy > 1 else "1 worker"
+        print(f"about {_duration(seconds)} on {workers}, start-up not counted")
         _print_stopped(stopped)
         return 1 if stopped else 0
     known = {
