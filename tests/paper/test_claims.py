@@ -267,6 +267,29 @@ def test_blank_reports_are_judged_on_lastfm_too(before: Texts, after: Texts) -> 
         assert [int(b) - int(a) for a, b in zip(*counts, strict=True)] == [1, 1]
 
 
+def test_lastfm_without_its_features_is_judged_cell_by_cell(base: Claims) -> None:
+    judged = base._without_features()
+    assert len(judged) == 4 * 4 + 3 * 3
+    assert {one.cell.keys["feature"] for one in judged} == {"blank"}
+    as_printed = {one.cell.identity: [one.printed.mean] * 10 for one in judged}
+    # What it is judged by is the paper's: 1B at 0.01 on LastFM, and Drop at 2.
+    printed = {base._place_text(one): str(one.printed) for one in judged}
+    assert printed["1B, ε_x=0.01"] == "40.5 ± 7.4"
+    assert printed["Drop, ε_y=2"] == "85.7 ± 0.7"
+    same = claims_of(changed(base.source, as_printed))
+    assert same.without_features() == "25 within both CIs, of 25 cells."
+    far = {one.cell.identity: base._place_text(one) for one in judged}
+    moved = {
+        identity: [value + {"1B, ε_x=0.01": 30, "Drop, ε_y=2": -5}.get(far[identity], 0)] * 10
+        for identity, (value, *_) in as_printed.items()
+    }
+    some = {i: v[:3] if far[i] == "AG, ε_x=1" else v for i, v in moved.items()}
+    assert claims_of(changed(base.source, some)).without_features() == (
+        "22 within both CIs, 1 above, 1 below, of 25 cells (1 missing): "
+        "1B, ε_x=0.01 +30.0 and Drop, ε_y=2 -5.0."
+    )
+
+
 def test_curves_and_budgets_follow_their_rows(before: Texts, after: Texts) -> None:
     was, now = (section(text[0], "### 5. Accuracy rises") for text in (before, after))
     # At ε_x=1 the printed 69.3 of K = 2 is above 50 + 16.

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from lpgnn.hyperparameters import load_table
-from lpgnn.paper.comparison import Judged, Verdict, stricter_rules
-from lpgnn.paper.findings import Findings, family
+from lpgnn.paper.comparison import Judged, Verdict, compare, counts_text, stricter_rules
+from lpgnn.paper.findings import WITHOUT_FEATURES, Findings, family
 from lpgnn.paper.statistics import DATASETS, dataset
 from lpgnn.paper.wording import (
     MISSING,
@@ -201,9 +201,31 @@ class Claims:
         """What tells a cell from the others of its graph."""
         _, row, column = one.number.place
         text = self.text(one.table, "row", row)
-        if one.table == "denoising":
+        if one.table.endswith("denoising"):
             return f"{self.text(one.table, 'column', column)}, ε_y={text}"
-        return f"{text}, ε_x={column}" if one.table == "mechanisms" else text
+        return f"{text}, ε_x={column}" if one.table.endswith("mechanisms") else text
+
+    def without_features(self) -> str:
+        """LastFM's cells on blank reports beside what the paper prints with features."""
+        judged = self._without_features()
+        done = [one for one in judged if one.is_computed]
+        if not done:
+            return f"none of {len(judged)} cells is computed."
+        outside = [
+            f"{self._place_text(one)} {points(gap(one.ours, one.printed))}"
+            for one in done
+            if one.verdict is not Verdict.WITHIN_CIS
+        ]
+        missing = f" ({len(judged) - len(done)} missing)" if len(done) < len(judged) else ""
+        text = f"{counts_text(one.verdict for one in done)}, of {len(judged)} cells{missing}"
+        return f"{text}{': ' + listed(outside) if outside else ''}."
+
+    def without_features_by_stricter_rules(self) -> str:
+        return stricter_rules(self._without_features())
+
+    def _without_features(self) -> list[Judged]:
+        names = self.source.results(WITHOUT_FEATURES).experiment.tables
+        return compare(self.findings.tables[name] for name in names)
 
     def shifts(self) -> Grid:
         """For each graph the mean difference to the paper, over its computed cells."""

@@ -91,7 +91,10 @@ def _headline(numbers: Numbers) -> str:
     text = (
         f"{len(ours)} of the {len(judged)} cells of the paper's tables are computed: "
         f"{counts_text(one.verdict for one in ours)}. Blank reports are within both CIs of "
-        f"what the paper prints for MB and Drop in {findings.blank_as_printed()} cells.\n"
+        f"what the paper prints for MB and Drop in {findings.blank_as_printed()} cells. "
+        "LastFM without its features, with every mechanism and learner on blank reports "
+        "(`+experiment=lastfm_blank`), beside what the paper prints with features: "
+        f"{numbers.claims.without_features()}\n"
     )
     return "\n".join([findings.headline().to_markdown(), text])
 

@@ -30,6 +30,8 @@ BEYOND_EXPERIMENTS = (
     "learners",
     "equal_labels",
 )
+# The paper's columns of a graph whose features cannot be had, on blank reports.
+WITHOUT_FEATURES = "lastfm_blank"
 _BLANK, _DROP_ON_BLANK, _LABELS_ONLY = "Blank (MB)", "Drop on blank reports", "Labels only"
 _LAZY_LABELS = "Labels only, learner.walk=lazy, learner.combine=stack"
 # Whose place blank reports take in the paper's tables.
@@ -99,7 +101,7 @@ class Findings:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.tables: dict[str, Table] = {}
-        for name in (*PAPER_EXPERIMENTS, *BEYOND_EXPERIMENTS):
+        for name in (*PAPER_EXPERIMENTS, *BEYOND_EXPERIMENTS, WITHOUT_FEATURES):
             self.tables |= tables_of(source.results(name))
 
     @cached_property
