@@ -326,7 +326,8 @@ def test_close_calls_are_counted_by_paired_losses(computed: Plan) -> None:
     def searches(*losses: tuple[list[float], list[float]]) -> int:
         plan = replace(computed)  # nothing is cached
         tried: list[list[Judged]] = [
-            [({}, best), ({}, second), ({}, [9.0, 9.0, 9.0])] for best, second in losses
+            [Judged({}, best), Judged({}, second), Judged({}, [9.0, 9.0, 9.0])]
+            for best, second in losses
         ]
         plan.__dict__["judged"] = {(str(i), "sbm", 1.0): own for i, own in enumerate(tried)}
         return plan.close_calls()
@@ -337,6 +338,45 @@ def test_close_calls_are_counted_by_paired_losses(computed: Plan) -> None:
     assert searches(near) == 1
     assert searches(far, near, far) == 1
     assert searches(([1.0, 1.0, 1.0], [1.5, 1.5, 1.5])) == 0  # no doubt
+
+
+def test_what_a_search_chose_is_placed_by_test_labels(computed: Plan) -> None:
+    def tried(engine: str, *candidates: tuple[tuple[float, float], str]) -> list[Judged]:
+        return [
+            Judged(
+                {},
+                [float(i)] * 2,
+                [
+                    {
+                        "paper/test/balanced_acc": str(value),
+                        "paper/qualified": qualified,
+                        "engine": f"{engine}{i}",
+                    }
+                    for value in values
+                ],
+            )
+            for i, (values, qualified) in enumerate(candidates)
+        ]
+
+    plan = replace(computed)
+    # Means 60, 70, 50, 60: above one of three others, level with one.  Then 40 and 45, all noise.
+    shared = tried(
+        "a", ((50, 70), "true"), ((70, 70), "true"), ((40, 60), "true"), ((60, 60), "false")
+    )
+    own = tried("a", ((40, 40), "false"), ((45, 45), "true"))
+    plan.__dict__["judged"] = {("", "sbm", 1.0): shared, ("forward", "sbm", 1.0): own}
+    grid = caveats.searches(plan)
+    assert grid is not None
+    # (50 + 0) / 2, (10 + 5) / 2; the shared search; one whose networks have all fitted the noise.
+    assert grid.to_markdown().splitlines()[-1] == "| sbm | 1 | 2 | 25 | 7.5 | 50 | 10.0 | 1 |"
+    assert "of 2 of these searches were computed by more than one engine" in caveats.search_text(
+        plan
+    )
+    plan.__dict__["judged"] = {("forward", "sbm", 1.0): own[:1] + own[:1]}
+    grid = caveats.searches(plan)
+    assert grid is not None
+    assert grid.to_markdown().splitlines()[-1] == "| sbm | 1 | 1 | 50 | 0.0 | – | – | 1 |"
+    assert "more than one engine" not in caveats.search_text(plan)
 
 
 def test_the_best_of_a_learner_is_chosen_place_by_place(found: list[Standing]) -> None:
@@ -530,14 +570,31 @@ def test_ranks_and_sentences_wait_for_a_graph_to_be_complete(
 def test_caveats_are_counted_from_the_rows(there: Computed, found: list[Standing]) -> None:
     mb = next(s for s in found if s.entry.name == "mb" and s.y_eps == 1.0)
     kept = (1, 3, 96)
-    rows = [{**row, "paper/epoch": str(e)} for row, e in zip(mb.cell.rows, kept, strict=True)]
+    rows = [
+        {**row, "paper/epoch": str(e), "paper/qualified": "true"}
+        for row, e in zip(mb.cell.rows, kept, strict=True)
+    ]
     assert mb.cell.configuration is not None
     long = replace(mb.cell.configuration, max_epochs=100)
     trained = replace(mb, cell=replace(mb.cell, rows=rows, configuration=long))
     grid = caveats.epochs([trained], "paper")
     assert grid is not None
-    assert "| sbm | 1 | 3 | 33 % | 67 % |" in grid.to_markdown()
-    assert trained.is_hardly_trained("paper")
+    assert "| sbm | 1 | 3 | 33 % | 67 % | 0 % |" in grid.to_markdown()
+    assert trained.marks("paper") == "†"
+    for count, share, marks in ((1, 33, ""), (2, 67, "‡")):
+        rows = [
+            {**row, "paper/epoch": "50", "paper/qualified": "false" if i < count else "true"}
+            for i, row in enumerate(mb.cell.rows)
+        ]
+        noisy = replace(mb, cell=replace(mb.cell, rows=rows, configuration=long))
+        grid = caveats.epochs([noisy], "paper")
+        assert grid is not None
+        assert f"| sbm | 1 | 3 | 0 % | 0 % | {share} % |" in grid.to_markdown()
+        assert noisy.marks("paper") == marks
+    only = next(s for s in found if s.entry.name == "labels_only")
+    assert only.cell.rows
+    assert only.cell.fitted_noise("paper") == ()  # it trains no network
+    assert only.marks("paper") == ""
     assert caveats.engines(found) == ""
     mixed = [{**row, "engine": name} for row, name in zip(mb.cell.rows, "aba", strict=True)]
     said = caveats.engines([replace(mb, cell=replace(mb.cell, rows=mixed))])
@@ -571,6 +628,15 @@ def test_the_summary_counts_what_is_above_the_controls(
     assert "ε_y=1, ∞, 3 repeats each" in text
     assert "of 3 comparisons with blank reports through the same method 2 are above 0" in text
     assert "and 1 are above labels only as well" in text
+    # p is half of what is given: 0.01, 0.02, 0.03 to blank are kept (0.03, 0.04, 0.04), and of
+    # 0.01, 0.04, 0.04 to labels only the first is (0.03, 0.08, 0.08).
+    at_once = [
+        replace(mb[0], blank=against(2, 0.04), labels_only=against(1, 0.02)),
+        replace(mb[1], blank=against(3, 0.02), labels_only=against(1, 0.08)),
+        replace(mb[1], blank=against(-3, 0.06), labels_only=against(1, 0.08)),
+    ]
+    said = "By one correction over all graphs these are 2 and 1."
+    assert said in summary(there, [*controls, *at_once])
     # Features, cells; above both, above and below blank, above and below labels only.
     assert "| sbm | balanced_acc | 60 | 3 | 1 | 2 | 1 | 1 | 1 |" in text
     assert summary(without_a_repeat(there, "mb"), found) == "No graph is complete yet.\n"

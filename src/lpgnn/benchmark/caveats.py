@@ -1,17 +1,29 @@
 """What has to be known to read the standings, as far as the rows show it."""
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from statistics import median
+from statistics import fmean, median
 
-from lpgnn.benchmark.plan import LABELS_ONLY, Plan
+from lpgnn.benchmark.plan import LABELS_ONLY, Judged, Plan
 from lpgnn.benchmark.standings import Standing
-from lpgnn.report.evidence import EARLY
+from lpgnn.report.evidence import DAGGER, DOUBLE_DAGGER, EARLY
 from lpgnn.report.grid import Grid
 from lpgnn.report.notation import canonical, value_text
 
 LATE = 0.95  # of all epochs: a network that is kept later may not have learned all that it can
+
+MARKS = (
+    f"{DAGGER}: at least half of the networks are kept by epoch {EARLY}; they have hardly learned. "
+    f"{DOUBLE_DAGGER}: at least half have no epoch within Acc*; the epoch of the lowest loss had "
+    "to do."
+)
+
+RANGES = (
+    "ε_x is what a node spends on its features. Their ranges count as public, as in the paper, and "
+    "are the minima and maxima of a graph's own columns: nothing is spent on them."
+)
 
 LABELS = (
     "Not all learn from as many labels. Where labels are private, Drop and RGNN make their targets "
@@ -54,29 +66,74 @@ def search_text(plan: Plan) -> str:
         "difference between two learners or filters holds for the values that were found, and no "
         "interval here accounts for the randomness of the search. The controls on blank reports "
         "have the values of what they stand beside. "
+        f"{_of_two_engines(plan)}"
         "Budgets are those of the collection that is reported; "
         "if the same people also took part in those of a search, each would cost its budget again. "
         f"No search: {'; '.join(without) or 'none'}."
     )
 
 
+def _of_two_engines(plan: Plan) -> str:
+    mixed = sum(
+        len({row["engine"] for one in tried for row in one.rows}) > 1
+        for tried in plan.judged.values()
+    )
+    if not mixed:
+        return ""
+    return f"The candidates of {mixed} of these searches were computed by more than one engine. "
+
+
+def searches(plan: Plan) -> Grid | None:
+    """How good what the searches chose was by test labels, which they did not see."""
+    rows, protocol = [], plan.protocol
+    for dataset, y_eps in itertools.product(protocol.datasets, protocol.y_eps):
+        worth = {
+            name: worth
+            for (name, *place), tried in plan.judged.items()
+            if place == [dataset, y_eps]
+            and (worth := _worth(tried, protocol.selection, protocol.metrics[dataset])) is not None
+        }
+        if worth:
+            together = worth.get("")
+            shared = [f"{together[0]:.0f}", f"{together[1]:.1f}"] if together else ["–", "–"]
+            places, behind, noisy = zip(*worth.values(), strict=True)
+            means = [f"{fmean(places):.0f}", f"{fmean(behind):.1f}"]
+            label_budget = value_text(canonical(y_eps))
+            rows.append([dataset, label_budget, str(len(worth)), *means, *shared, str(sum(noisy))])
+    headings = ["Graph", "ε_y", "Searches", "Place", "Behind", "Shared: place", "Shared: behind"]
+    return Grid.of_text([*headings, "None within Acc*"], rows, labels=2) if rows else None
+
+
+def _worth(tried: Sequence[Judged], rule: str, metric: str) -> tuple[float, float, bool] | None:
+    """Of the first candidate: place among the others in percent, points behind, and all noise."""
+    column = f"{rule}/test/{metric}"
+    if not all(row.get(column) for one in tried for row in one.rows):
+        return None
+    first, *others = (fmean(float(row[column]) for row in one.rows) for one in tried)
+    beaten = fmean((first > other) + 0.5 * (first == other) for other in others)
+    noise = all(row[f"{rule}/qualified"] == "false" for row in tried[0].rows)
+    return 100 * beaten, max(first, *others) - first, noise
+
+
 def epochs(found: Sequence[Standing], rule: str) -> Grid | None:
     """Which networks were kept late or early, by graph and label budget."""
     rows = []
     for (dataset, y_eps), group in groupby(found, key=lambda one: (one.dataset, one.y_eps)):
+        here = list(group)
         networks = [
             (epoch, one.cell.configuration.max_epochs)
-            for one in group
+            for one in here
             if one.cell.configuration is not None
             for epoch in one.cell.kept_epochs(rule)
         ]
+        noisy = [noise for one in here for noise in one.cell.fitted_noise(rule)]
         if networks:
             late = sum(epoch >= LATE * last for epoch, last in networks) / len(networks)
             early = sum(epoch <= EARLY for epoch, _ in networks) / len(networks)
-            shares = (f"{late:.0%}".replace("%", " %"), f"{early:.0%}".replace("%", " %"))
+            shares = [f"{100 * share:.0f} %" for share in (late, early, fmean(noisy))]
             rows.append([dataset, value_text(canonical(y_eps)), f"{len(networks):,}", *shares])
     headings = ["Graph", "ε_y", "Networks", "Kept at the end", f"Kept by epoch {EARLY}"]
-    return Grid.of_text(headings, rows, labels=2) if rows else None
+    return Grid.of_text([*headings, "No epoch within Acc*"], rows, labels=2) if rows else None
 
 
 def engines(found: Sequence[Standing]) -> str:

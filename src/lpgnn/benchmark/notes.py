@@ -11,6 +11,7 @@ from lpgnn.benchmark.standings import Against, Computed, Standing, against, sent
 from lpgnn.report.evidence import EARLY
 from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, value_text
+from lpgnn.report.paired import holm
 from lpgnn.report.templates import markdown_templates
 
 # Whether they stay above Drop where labels are private, tuned as others are and as published.
@@ -116,7 +117,9 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
         changes=changes,
         unfinished=what.unfinished_text(),
         search_text=caveats.search_text(plan),
+        ranges_text=caveats.RANGES,
         labels_text=caveats.LABELS,
+        searches=caveats.searches(plan),
         epochs=caveats.epochs(found, plan.protocol.selection),
         engines=caveats.engines(found),
         cells=_cells(found, datasets),
@@ -189,7 +192,8 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
         f"ε_x={x_eps} and ε_y={y_eps}, {protocol.repeats} repeats each, as many candidates for "
         f"all that are searched: of {len(judged):,} comparisons with blank reports "
         f"through the same method {above} are above 0 after Holm's correction over those of a "
-        f"graph, and {both} are above labels only as well."
+        f"graph, and {both} are above labels only as well. By one correction over all graphs "
+        f"these are {_all_at_once(judged)}."
     )
     if added:
         text += f" Among these are {len(added)} added entries, where they have been computed."
@@ -217,6 +221,18 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
         shown = [s for s in here if s.entry.family in REPORTING or s.entry.name in gaining]
         parts.append(_gains_by_place(shown, places).to_markdown())
     return "\n".join(parts)
+
+
+def _all_at_once(judged: Sequence[Standing]) -> str:
+    """How many stay above blank reports, and how many of them above labels only as well."""
+    blank = [one.blank.difference for one in judged if one.blank is not None]
+    only = [one.labels_only.difference if one.labels_only else None for one in judged]
+    to_labels = iter(holm([one.p for one in only if one is not None]))
+    above_labels = [one is not None and next(to_labels) < 0.05 and one.mean > 0 for one in only]
+    above = [
+        p < 0.05 and one.mean > 0 for p, one in zip(holm([o.p for o in blank]), blank, strict=True)
+    ]
+    return f"{sum(above)} and {sum(map(all, zip(above, above_labels, strict=True)))}"
 
 
 def _gains(

@@ -24,7 +24,7 @@ from lpgnn.benchmark.standings import (
     standings,
     to_csv,
 )
-from lpgnn.report.evidence import DAGGER, EARLY, other_rule
+from lpgnn.report.evidence import other_rule
 from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, symbol, value_text
 from lpgnn.report.templates import page_templates
@@ -90,8 +90,7 @@ def _tables(
         f"{protocol.selection} rule. Entries stand in the order of their mean rank, behind the "
         "controls. Labels only and features without noise spend no ε_x, and are the same at every "
         f"one. {BLANK} Printed: what the method's own paper says, under its own protocol. "
-        f"{DAGGER}: at least half of the networks are kept by epoch {EARLY}; they have hardly "
-        "learned.\n"
+        f"{caveats.MARKS}\n"
     )
     return "\n".join(parts)
 
@@ -119,8 +118,10 @@ def _shown(one: Standing | None, rule: str) -> Shown:
     below = [f"printed: {one.printed}"] if one.printed is not None else []
     if not one.is_complete:
         below.append(f"{one.summary.count} of {one.cell.point.settings.repeats} repeats")
-    mark = f" {DAGGER}" if one.is_hardly_trained(rule) else ""
-    return Shown(f"{one.summary}{mark}{behind}", one.beats_both is True, "; ".join(below))
+    marks = one.marks(rule)
+    return Shown(
+        f"{one.summary}{marks and ' ' + marks}{behind}", one.beats_both is True, "; ".join(below)
+    )
 
 
 def _gain(against: Against | None) -> str:
@@ -213,8 +214,7 @@ def _page(
         search_text=caveats.search_text(plan),
         labels_text=caveats.LABELS,
         engines=caveats.engines(whole),
-        dagger=DAGGER,
-        early=EARLY,
+        marks_text=caveats.MARKS,
         unfinished=what.unfinished_text(),
         pareto=base64.b64encode(drawing).decode(),
     )
@@ -244,7 +244,7 @@ def _row(one: Standing, rule: str) -> dict[str, Any]:
         "blank": against(one.blank),
         "labels": against(one.labels_only),
         "beats": one.beats_both,
-        "mark": DAGGER if one.is_hardly_trained(rule) else "",
+        "mark": one.marks(rule),
         "lacks": ", ".join(one.lacks),
         "total": canonical(one.total_eps),
         "seconds": round(one.seconds, 2),

@@ -28,7 +28,15 @@ Values = Mapping[str, Any]  # setting -> value
 Member = dict[str, Any]  # of a grid: settings with their choices
 Setting = tuple[str, str, float]  # entry, dataset, y_eps
 Trial = tuple[Values, list[Point]]  # values, and the runs that judge them
-Judged = tuple[Values, list[float]]  # values, and their losses on noisy validation labels
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A candidate of a search, with the runs that judge it."""
+
+    values: Values
+    losses: Sequence[float]  # on noisy validation labels, by collection
+    rows: Sequence[Row] = ()
 
 
 @dataclass(frozen=True)
@@ -101,21 +109,25 @@ class Plan:
     def trials_left(self) -> list[Point]:
         """The trials that are not done: nobody looks at the others' numbers."""
         store = RowStore(tuning_folder(self.results_dir))
-        return [point for point in self.all_trials() if not self._losses([point], store)]
+        return [point for point in self.all_trials() if not self._rows([point], store)]
 
     @cached_property
     def judged(self) -> dict[Setting, list[Judged]]:
         """The searches of which all trials are done: the lowest mean loss comes first."""
         store, found = RowStore(tuning_folder(self.results_dir)), dict[Setting, list[Judged]]()
         for key, tried in self.trials().items():
-            losses = [(values, self._losses(points, store)) for values, points in tried]
-            if all(own for _, own in losses):
-                found[key] = sorted(losses, key=lambda judged: fmean(judged[1]))
+            rows = [(values, self._rows(points, store)) for values, points in tried]
+            if all(own for _, own in rows):
+                judged = [
+                    Judged(values, [_loss(row, self.protocol.selection) for row in own], own)
+                    for values, own in rows
+                ]
+                found[key] = sorted(judged, key=lambda one: fmean(one.losses))
         return found
 
     def close_calls(self) -> int:
         """In how many searches the two best differ by less than a standard error."""
-        pairs = [(tried[0][1], tried[1][1]) for tried in self.judged.values()]
+        pairs = [(tried[0].losses, tried[1].losses) for tried in self.judged.values()]
         differences = [[b - a for a, b in zip(*pair, strict=True)] for pair in pairs]
         return sum(not fmean(own) >= stdev(own) / math.sqrt(len(own)) for own in differences)
 
@@ -127,7 +139,7 @@ class Plan:
             if len(self.candidates[setting]) == 1:
                 found[setting] = self.candidates[setting][0]
             elif key in self.judged:
-                found[setting] = self.judged[key][0][0]
+                found[setting] = self.judged[key][0].values
         return found
 
     def first_runs(self, name: str) -> list[Point]:
@@ -156,16 +168,16 @@ class Plan:
             return ("", dataset, y_eps), judges
         return setting, {TUNING_SEED: entry}
 
-    def _losses(self, points: Sequence[Point], store: RowStore) -> list[float]:
-        """The losses of a trial on all of its collections; none unless all are there."""
-        losses = []
+    def _rows(self, points: Sequence[Point], store: RowStore) -> list[Row]:
+        """The runs of a trial on all of its collections; none unless all are there."""
+        rows = list[Row]()
         for point in points:
             one, wanted = point.settings.resolve(fetch=False), range(point.settings.repeats)
             found = store.finished(one.dataset.name, one.identity)
             if not found.keys() >= set(wanted):
                 return []
-            losses += [_loss(found[i], self.protocol.selection) for i in wanted]
-        return losses
+            rows += [found[i] for i in wanted]
+        return rows
 
     def reported(self, chosen: Mapping[Setting, Values]) -> dict[Setting, list[Point]]:
         """The runs that are shown: an entry's own, and those on blank reports (control=True).

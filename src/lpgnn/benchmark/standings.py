@@ -13,7 +13,15 @@ from statistics import fmean, median
 from lpgnn.benchmark.entries import Entry, added_folder
 from lpgnn.benchmark.plan import LABELS_ONLY, Plan, Setting, Values
 from lpgnn.composition import Experiment
-from lpgnn.report.evidence import Cell, Results, Source, cell_of, hardly_trained
+from lpgnn.report.evidence import (
+    DAGGER,
+    DOUBLE_DAGGER,
+    Cell,
+    Results,
+    Source,
+    cell_of,
+    hardly_trained,
+)
 from lpgnn.report.notation import canonical, symbol, value_text
 from lpgnn.report.paired import Difference, holm, welch_difference
 from lpgnn.report.tables import Printed
@@ -79,8 +87,11 @@ class Standing:
         """Whether the entry itself reads blank reports, as there are no features."""
         return self.cell.point.keys.get("feature") == "blank"
 
-    def is_hardly_trained(self, rule: str) -> bool:
-        return hardly_trained(self.cell.kept_epochs(rule))
+    def marks(self, rule: str) -> str:
+        """Signs of networks that can say little: kept too early, or only for want of a better."""
+        noisy = self.cell.fitted_noise(rule)
+        signs = DAGGER if hardly_trained(self.cell.kept_epochs(rule)) else ""
+        return signs + (DOUBLE_DAGGER if noisy and 2 * sum(noisy) >= len(noisy) else "")
 
     @property
     def beats_both(self) -> bool | None:

@@ -105,6 +105,14 @@ class Cell:
         kept = (row.get(f"{selection}/epoch") for row in self.rows if row["status"] == "ok")
         return tuple(int(epoch) for epoch in kept if epoch)
 
+    def fitted_noise(self, selection: str) -> tuple[bool, ...]:
+        """Of each repeat's network whether no epoch was within Acc*, so that all had to do."""
+        known = self.configuration
+        if known is not None and not known.learner.uses_network:
+            return ()
+        rows = (row for row in self.rows if row["status"] == "ok")
+        return tuple(row.get(f"{selection}/qualified") == "false" for row in rows)
+
     def values(self, selection: str, metric: str = "acc") -> dict[int, float]:
         """A test metric of each repeat that did not fail; rows without the metric are left out.
 
@@ -120,7 +128,7 @@ class Cell:
 
 # A network that is kept this early has hardly been trained.
 EARLY = 3
-DAGGER = "†"
+DAGGER, DOUBLE_DAGGER = "†", "‡"
 
 
 def hardly_trained(epochs: Sequence[int]) -> bool:
