@@ -14,7 +14,7 @@ from lpgnn.data.sparse import CsrMatrix
 from lpgnn.engine import run_repeats
 from lpgnn.errors import InputError
 from lpgnn.learners import Outcome, Run, TwoRoundLearner
-from lpgnn.learners.label_propagation import of_own_fold
+from lpgnn.learners.label_propagation import Labels, of_own_fold
 from lpgnn.learners.residual import smoothed
 from lpgnn.learners.two_round import (
     AnswerTables,
@@ -480,6 +480,64 @@ def test_no_part_of_a_node_s_evidence_has_seen_its_label() -> None:
     assert seen_by_others
 
 
+def other_labels(run: Run, nodes: Tensor) -> Run:
+    """The same run where some nodes have reported the next class, without noise."""
+    labels = run.collected.labels
+    classes = torch.where(nodes, (labels.classes + 1) % C, labels.classes)
+    one_hot = torch.nn.functional.one_hot(classes.clamp(min=0), C).t().float()
+    changed = {
+        "classes": classes,
+        "likelihood": torch.where(nodes, one_hot, labels.likelihood),
+        "estimate": torch.where(nodes, one_hot, labels.estimate),
+    }
+    reports = replace(run.collected, labels=replace(labels, **changed))
+    return replace(run, collected=reports)
+
+
+@pytest.mark.parametrize("private", [False, True])
+@pytest.mark.parametrize("labels", ["train", "train+val"])
+def test_labels_that_take_no_part_teach_nothing(labels: Labels, private: bool) -> None:
+    """With labels=train nothing that is asked changes with the validation nodes' labels."""
+    learner, lessons = TwoRoundLearner(labels=labels), []
+    for with_others in (False, True):
+        run = asking(0, 6.0, y_eps=1.0 if private else math.inf)
+        graph = server_of(run.collected).graph
+        known = plainly(learner.known(run.collected, graph), run.collected)
+        validation = (run.collected.labels.classes >= 0) & ~run.collected.train_mask
+        assert validation.any()
+        if with_others:
+            run = other_labels(run, validation)
+            known = plainly(known, run.collected)
+        run, lesson = teach(run, TwoRound(), known)
+        taught = validation[run.collected.rounds[0].nodes]
+        assert bool(taught.any()) == (labels == "train+val")
+        lessons.append((lesson, known.targets(run), evidence_parts_of(run, known, lesson)))
+    (one, targets, parts), (two, other_targets, other_parts) = lessons
+    assert torch.equal(one.directions, two.directions) == (labels == "train")
+    for name, target in targets.items():
+        assert torch.equal(target, other_targets[name]) == (labels == "train")
+    if labels == "train":
+        assert all(map(torch.equal, parts, other_parts))
+
+
+def evidence_parts_of(run: Run, known: Known, lesson: Lesson) -> list[Tensor]:
+    return evidence_parts(ask_others(run, TwoRound(), known, lesson), known)
+
+
+def test_the_first_round_of_earlier_rows_is_named_by_their_identity() -> None:
+    """Only rows with labels=train differ: with all labels the first round was as it is."""
+    train, earlier = (TwoRoundLearner(labels="train", first=f) for f in ("labels", "labelled"))
+    assert train.identity["options"]["first"] == "labels"
+    assert "first" not in earlier.identity["options"]
+    assert TwoRoundLearner().identity == TwoRoundLearner(first="labelled").identity
+    run = asking(0, 3.0)
+    server = replace(server_of(run.collected), protocol=TwoRound())
+    with pytest.raises(InputError, match="first=labelled: names earlier rows; a run must have lab"):
+        earlier.fit([run], server)
+    with pytest.raises(InputError, match="first=all: must be labels"):
+        TwoRoundLearner(first="all")  # type: ignore[arg-type]
+
+
 def test_scores_that_say_nothing_change_no_prediction() -> None:
     """But for the classes' biases, what is left are the propagated labels."""
     run = asking(0, 3.0, y_eps=math.inf)
@@ -523,7 +581,7 @@ def test_biases_count_in_units_of_the_labels_spread() -> None:
 
 def test_earlier_rows_are_not_taken_for_this_learner_s() -> None:
     assert TwoRoundLearner().identity["options"]["evidence"] == "held_out"
-    assert TwoRoundLearner.earlier_options() == {"evidence": "in_sample"}
+    assert TwoRoundLearner.earlier_options() == {"evidence": "in_sample", "first": "labelled"}
     earlier = TwoRoundLearner(evidence="in_sample")  # their rows can be read, and no more be made
     assert "evidence" not in earlier.identity["options"]
     run = asking(0, 3.0)

@@ -73,10 +73,24 @@ class TwoRoundLearner(Learner):
         default="held_out", metadata=before("in_sample")
     )
 
+    # labelled names earlier rows with labels=train, whose first round had asked validation nodes
+    # as well and learnt from their labels; no more are made.
+    first: Literal["labels", "labelled"] = field(default="labels", metadata=before("labelled"))
+
     def __post_init__(self) -> None:
         check_options(self.walk, self.combine, self.aggregator, self.labels)
         if self.evidence not in ("held_out", "in_sample"):
             raise InputError("evidence", self.evidence, "must be held_out")
+        if self.first not in ("labels", "labelled"):
+            raise InputError("first", self.first, "must be labels")
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Where all labels take part, ``first`` makes no difference."""
+        own = super().identity
+        if self.labels == "train+val":
+            own["options"].pop("first", None)
+        return own
 
     def fit(self, runs: Sequence[Run], server: Server) -> list[Outcome]:
         outcomes = []
@@ -97,6 +111,9 @@ class TwoRoundLearner(Learner):
         if self.evidence != "held_out":
             allowed = "names earlier rows; a run must have held_out"
             raise InputError("learner.evidence", self.evidence, allowed)
+        if self.first != "labels":
+            allowed = "names earlier rows; a run must have labels"
+            raise InputError("learner.first", self.first, allowed)
         known = self.known(run.collected, server.graph)
         run, lesson = teach(run, protocol, known)
         run = ask_others(run, protocol, known, lesson)
@@ -140,10 +157,18 @@ class Known:
         scores = self.propagated.scores
         return (scores - scores.mean(0)).cpu()
 
+    @property
+    def sending(self) -> Tensor:  # -> [N]: whose labels take part
+        return (self.propagated.fold < len(self.propagated.without) - 1).cpu()
+
     def targets(self, run: Run) -> dict[str, Tensor]:
-        """Beliefs about classes, a node's own label included: of itself, and of its neighbours."""
-        belief = with_reports(self.scores.softmax(0), run.collected.labels)
-        return _targets(belief, self.neighbours)
+        """Beliefs about classes, of a node itself and of its neighbours.
+
+        A node's own label is included where it takes part.
+        """
+        belief, labels = self.scores.softmax(0), run.collected.labels
+        hidden = (labels.classes >= 0) & ~self.sending
+        return _targets(torch.where(hidden, belief, with_reports(belief, labels)), self.neighbours)
 
 
 def _targets(belief: Tensor, neighbours: Neighbours) -> dict[str, Tensor]:
@@ -151,10 +176,10 @@ def _targets(belief: Tensor, neighbours: Neighbours) -> dict[str, Tensor]:
 
 
 def teach(run: Run, protocol: TwoRound, known: Known) -> tuple[Run, "Lesson"]:
-    """Round one: some labelled nodes send their vectors."""
+    """Round one: some of the nodes whose labels take part send their vectors."""
     respondents, labels = run.respondents, run.collected.labels
     assert respondents is not None
-    labelled = (labels.classes >= 0).nonzero().flatten()
+    labelled = ((labels.classes >= 0) & known.sending).nonzero().flatten()
     order = torch.randperm(labelled.numel(), generator=run.streams.generator("rounds"))
     question = VectorQuestion(respondents.num_features)
     noise = float(labels.estimate[:, labelled].square().sum(0).mean())
