@@ -814,7 +814,7 @@ def test_rows_of_a_replaced_graph_are_not_mixed_with_those_of_the_new_one(
     assert by_graph == {old: 1, new: 2}
     (line,) = [text for text in large.stdout.splitlines() if "no longer count" in text]
     assert line == (
-        f"1 earlier rows no longer count: mine was another graph (fingerprint {old}, now {new})"
+        f"1 earlier row no longer counts: mine was another graph (fingerprint {old}, now {new})"
     )
     mean = sum(float(r["released/test/acc"]) for r in rows if r["fingerprint"] == new) / 2
     assert f"test acc {mean:.1f} ±" in large.stdout

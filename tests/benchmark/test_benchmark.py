@@ -278,7 +278,7 @@ def test_only_who_beats_both_controls_beats_both(found: list[Standing]) -> None:
     verdicts = {
         (2.0, 0.01): "above",
         (-2.0, 0.01): "below",
-        (2.0, 0.2): "no difference",
+        (2.0, 0.2): "not shown to differ",
     }
     for (mean, p), verdict in verdicts.items():
         assert against(mean, p).verdict == verdict
@@ -372,7 +372,9 @@ def test_what_a_search_chose_is_placed_by_test_labels(computed: Plan) -> None:
     assert "of 2 of these searches were computed by more than one engine" in caveats.search_text(
         plan
     )
+    assert caveats.spared(plan) == 1
     plan.__dict__["judged"] = {("forward", "sbm", 1.0): own[:1] + own[:1]}
+    assert caveats.spared(plan) == 0  # there was no other
     grid = caveats.searches(plan)
     assert grid is not None
     assert grid.to_markdown().splitlines()[-1] == "| sbm | 1 | 1 | 50 | 0.0 | – | – | 1 |"
@@ -839,7 +841,7 @@ def test_a_protocol_is_narrowed_to_what_it_has() -> None:
         (["max_epochs=3"], "max_epochs=3: the protocol is fixed; may be set: dataset, x_eps"),
         (["dataset=sbm"], "dataset=sbm: must be among cora, citeseer"),
         (["--entries", "mb,nope"], "--entries=nope: must be among clean_features, labels_only"),
-        (["add"], "add=: needs the YAML file of one entry"),
+        (["add"], "add: needs the YAML file of one entry"),
         (["add", "nope.yaml"], "entry=nope.yaml: no such file"),
         (["results_dir=", "--dry-run"], "results_dir=: must be a folder"),
         (["results_dir=/dev/null", "--dry-run"], "results_dir=/dev/null: must be a folder, and"),
@@ -1107,7 +1109,7 @@ def test_a_method_of_ones_own_is_added_and_computed(
     # Nor can another entry take its file.
     (tmp_path / "steady.yaml").rename(tmp_path / "other.yaml")
     assert command.main(["add", str(tmp_path / "other.yaml"), *words]) == 2
-    told = "entry other: module=steady_noise.py: entry steady has one: rename it"
+    told = "entry other: module=steady_noise.py: entry steady keeps another file of this name"
     assert told in capsys.readouterr().err
     assert (results / "benchmark" / "entries" / "steady_noise.py").read_text() == source
     # A copy that was changed has no rows.

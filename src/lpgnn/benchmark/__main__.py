@@ -1,5 +1,6 @@
 """``python -m lpgnn.benchmark``: every method under one protocol, and a leaderboard."""
 
+import itertools
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -56,12 +57,17 @@ def _main(words: list[str]) -> int:
 
         if "--entries" in (word.partition("=")[0] for word in words):
             raise InputError("--entries", ..., "goes with run: add has the entry of its file")
-        files = [word for word in words[1:] if "=" not in word and not word.startswith("-")]
-        if len(words) < 2 or words[1] not in files or len(files) > 1:
-            raise InputError(
-                "add", " ".join(files), "needs the YAML file of one entry, and then KEY=VALUE"
-            )
-        path = Path(words[1]).expanduser()
+        path = Path(next(iter(words[1:]), "")).expanduser()
+        more = [
+            word
+            for before, word in itertools.pairwise(words[1:])
+            if "=" not in word and not word.startswith("-") and not before.startswith("--")
+        ]
+        if str(path).startswith("-") or ("=" in str(path) and not path.is_file()) or more:
+            given = " ".join([str(path), *more])
+            raise InputError("add", given, "needs the YAML file of one entry, and then KEY=VALUE")
+        if len(words) < 2:
+            raise InputError("add", ..., "needs the YAML file of one entry, and then KEY=VALUE")
         entry = read_submission(path)
         if '"' in str(path):
             raise InputError("add", path, "must have no quotation mark in its path")
@@ -164,6 +170,7 @@ def sweep(arguments: Sequence[str], config: Any, launch: Callable[..., Any] | No
 
 def _try_out(plan: Any, name: str, *, dry_run: bool) -> None:
     """Refuse an entry that cannot be planned; unless in a dry run, one that cannot be run, too."""
+    from lpgnn.components import exits_raised
     from lpgnn.errors import RunError, StorageError
     from lpgnn.sweeps.session import run_points
 
@@ -178,7 +185,9 @@ def _try_out(plan: Any, name: str, *, dry_run: bool) -> None:
             _ = resolved.filter and resolved.filter.max_steps  # an own filter computes them
         if not dry_run:
             print("a first run:", flush=True)
-            if code := run_points(tried[:1]):
+            with exits_raised():  # it is computed in this very process
+                code = run_points(tried[:1])
+            if code:
                 print(f"entry {name} is not kept: it cannot be run", file=sys.stderr)
                 raise Ended(code)
     except (RunError, StorageError):

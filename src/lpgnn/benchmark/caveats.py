@@ -15,9 +15,9 @@ from lpgnn.report.notation import canonical, value_text
 LATE = 0.95  # of all epochs: a network that is kept later may not have learned all that it can
 
 MARKS = (
-    f"{DAGGER}: at least half of the networks are kept by epoch {EARLY}; they have hardly learned. "
-    f"{DOUBLE_DAGGER}: at least half have no epoch within Acc*; the epoch of the lowest loss had "
-    "to do."
+    f"{DAGGER}: the median of the kept epochs is at most {EARLY}; the networks have hardly "
+    f"learned. {DOUBLE_DAGGER}: at least half of the networks have no epoch within Acc*; the epoch "
+    "of the lowest loss had to do."
 )
 
 RANGES = (
@@ -115,6 +115,18 @@ def _worth(tried: Sequence[Judged], rule: str, metric: str) -> tuple[float, floa
     return 100 * beaten, max(first, *others) - first, noise
 
 
+def spared(plan: Plan) -> int:
+    """In how many searches all chosen networks have fitted the noise, and not all of another's."""
+    noise = [
+        [
+            all(row[f"{plan.protocol.selection}/qualified"] == "false" for row in one.rows)
+            for one in tried
+        ]
+        for tried in plan.judged.values()
+    ]
+    return sum(first and not all(others) for first, *others in noise)
+
+
 def epochs(found: Sequence[Standing], rule: str) -> Grid | None:
     """Which networks were kept late or early, by graph and label budget."""
     rows = []
@@ -141,7 +153,10 @@ def engines(found: Sequence[Standing]) -> str:
     counts = Counter(str(row["engine"]) for one in found for row in one.cell.rows)
     if len(counts) < 2:
         return ""
-    listed = ", ".join(f"{name} ({count:,})" for name, count in counts.most_common())
+    listed = ", ".join(
+        f"{name or 'from before they had names'} ({count:,})"
+        for name, count in counts.most_common()
+    )
     return (
         f"The rows come from {len(counts)} engines, which round sums differently: {listed}. "
         "Networks of two engines are not paired; what trains no network (labels only, two rounds) "

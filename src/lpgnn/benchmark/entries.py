@@ -26,10 +26,13 @@ BUDGETS = ("x_eps", "y_eps")
 # What the protocol or the command line decides; a control may say that it spends no x_eps.
 _DECIDED = (
     *(*NARROWED, *FREE, "repeats", "seed", "split", "selection"),
-    *("label", "feature", "control"),
+    *("label", "feature", "control", "total_eps", "x_share", "metric", "metrics"),
+    *("save", "logger", "reports", "labels"),
 )
 _PRINTED = ("file", "row", "column")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+# A setting, with + where the option is one that no YAML lists; ++ and ~ are Hydra's alone.
+_SETTING = re.compile(r"\+?[A-Za-z_][A-Za-z0-9_.]*")
 
 
 @dataclass(frozen=True)
@@ -68,16 +71,31 @@ class Entry:
             raise self._bad("labels", self.labels, "must be all or private")
         if self.counts not in ("", "total", "feature"):
             raise self._bad("counts", self.counts, "must be total or feature, or left out")
-        if self.trials not in (None, 0):
+        for name in ("title", "source", "note", "module"):
+            text = getattr(self, name)
+            if not isinstance(text, str) or not text.isprintable() or text != text.strip():
+                raise self._bad(name, text, "must be text in one line")
+        if not self.title:
+            raise self._bad("title", self.title, "must not be empty")
+        if self.trials == 0 and self.search:
+            raise self._bad("search", self.search, "nothing is searched with trials: 0")
+        if self.trials is False or self.trials not in (None, 0):
             raise self._bad("trials", self.trials, "must be 0, or left out: all have as many")
         for name in ("settings", "private_labels", "exact_labels", "search"):
             if not isinstance(getattr(self, name), Mapping):
                 raise self._bad(name, getattr(self, name), "must map settings to values")
         for name in ("settings", "private_labels", "exact_labels", "search"):
             for setting, value in getattr(self, name).items():
+                if not _SETTING.fullmatch(str(setting)) or not isinstance(setting, str):
+                    allowed = "must be the name of a setting, with + if no YAML lists it"
+                    raise self._bad(f"{name}.{setting}", value, allowed)
+                if name != "search":
+                    self._check_single(f"{name}.{setting}", value)
                 spends_none = self.is_control and setting == "x_eps"
-                if str(setting).removeprefix("+") in _DECIDED and not spends_none:
+                if setting.removeprefix("+") in _DECIDED and not spends_none:
                     raise self._bad(f"{name}.{setting}", value, "the protocol decides it")
+        if not isinstance(self.printed, list | tuple):
+            raise self._bad("printed", self.printed, "must be a list of {file, x_eps, y_eps, ...}")
         for source in self.printed:
             if not isinstance(source, Mapping) or not {"file", *BUDGETS} <= source.keys():
                 raise self._bad("printed", source, "must have file, x_eps and y_eps")
@@ -90,6 +108,21 @@ class Entry:
         for setting, values in self.search.items():
             if not isinstance(values, list) or not values:
                 raise self._bad(f"search.{setting}", values, "must be a list of at least one value")
+            for value in values:
+                self._check_single(f"search.{setting}", value)
+            if setting.removeprefix("+") in {key.removeprefix("+") for key in self._fixed}:
+                raise self._bad(f"search.{setting}", values, "is set as well: choose one of both")
+
+    @property
+    def _fixed(self) -> set[str]:
+        return {*self.settings, *self.private_labels, *self.exact_labels}
+
+    def _check_single(self, key: str, value: Any) -> None:
+        """Options of a component may be lists; a setting of the run is one value."""
+        is_option = "." in key.partition(".")[2]
+        grids = isinstance(value, str) and "," in value and value.strip()[:1] not in ("[", "(", "'")
+        if grids or (isinstance(value, list | Mapping) and not is_option):
+            raise self._bad(key, value, "must be one value: what is tried stands under search")
 
     @cached_property
     def printed_numbers(self) -> dict[tuple[str, float, float], Printed]:
@@ -131,7 +164,7 @@ class Entry:
     @property
     def given(self) -> set[str]:
         """All settings that the entry names, as it names them: with + where its YAML has one."""
-        return {*self.settings, *self.private_labels, *self.exact_labels, *self.search}
+        return {*self._fixed, *self.search}
 
     @property
     def kinds(self) -> set[str]:
@@ -252,7 +285,11 @@ def load_submission(path: Path, results_dir: Path) -> Entry:
         if other.module == entry.module and other.name != entry.name:
             kept = added_folder(results_dir) / entry.module
             if kept.read_bytes() != file.read_bytes():
-                raise InputError(setting, entry.module, f"entry {other.name} has one: rename it")
+                allowed = (
+                    f"entry {other.name} keeps another file of this name: rename it, or delete "
+                    f"{kept.with_name(other.name + '.yaml')} and add both again"
+                )
+                raise InputError(setting, entry.module, allowed)
     found = importlib.util.find_spec(file.stem)
     places = {file.resolve(), (added_folder(results_dir) / entry.module).resolve()}
     if found is not None and (found.origin is None or Path(found.origin).resolve() not in places):

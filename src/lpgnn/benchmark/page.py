@@ -115,13 +115,17 @@ def _shown(one: Standing | None, rule: str) -> Shown:
         return Shown("–")
     parts = [_gain(against) for against in (one.blank, one.labels_only)]
     behind = "" if one.entry.is_control else f" ({' / '.join(parts)})"
-    below = [f"printed: {one.printed}"] if one.printed is not None else []
+    below = [f"printed: {_printed(one)}"] if one.printed is not None else []
     if not one.is_complete:
         below.append(f"{one.summary.count} of {one.cell.point.settings.repeats} repeats")
     marks = one.marks(rule)
     return Shown(
         f"{one.summary}{marks and ' ' + marks}{behind}", one.beats_both is True, "; ".join(below)
     )
+
+
+def _printed(one: Standing) -> str:
+    return f"{one.printed}, with features" if one.is_on_blank else str(one.printed)
 
 
 def _gain(against: Against | None) -> str:
@@ -240,7 +244,7 @@ def _row(one: Standing, rule: str) -> dict[str, Any]:
         "mean": round(one.summary.mean, 4),
         "ci": None if one.summary.ci is None else round(one.summary.ci, 4),
         "count": one.summary.count,
-        "printed": None if one.printed is None else str(one.printed),
+        "printed": None if one.printed is None else _printed(one),
         "blank": against(one.blank),
         "labels": against(one.labels_only),
         "beats": one.beats_both,

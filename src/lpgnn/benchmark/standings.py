@@ -41,7 +41,7 @@ class Against:
     @property
     def verdict(self) -> str:
         if self.holm_p >= 0.05:
-            return "no difference"
+            return "not shown to differ"
         return "above" if self.difference.mean > 0 else "below"
 
 
@@ -389,7 +389,7 @@ class Overall:
 
 
 def overall(found: Sequence[Standing]) -> list[Overall]:
-    """Every entry that is no control, best mean place first."""
+    """Every entry that is no control, best mean place first; those that lack settings come last."""
     ranked = [one for one in found if one.rank is not None]
     sizes = Counter((one.dataset, one.x_eps, one.y_eps) for one in ranked)
     alike = Counter((one.dataset, one.x_eps, one.y_eps, one.rank) for one in ranked)
@@ -417,7 +417,8 @@ def overall(found: Sequence[Standing]) -> list[Overall]:
         )
         for own in entries.values()
     ]
-    return sorted(summed, key=lambda one: -one.place)
+    most = max((one.settings for one in summed), default=0)
+    return sorted(summed, key=lambda one: (one.settings < most, -one.place))
 
 
 def sentence(dataset: str, found: Sequence[Standing]) -> str:

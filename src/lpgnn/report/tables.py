@@ -336,7 +336,10 @@ def read_printed(spec: TableSpec, config_dirs: Sequence[Path] = ()) -> dict[Plac
         raise InputError(setting, reference, "must be paper/NAME or the path of a CSV file")
     first, rest = as_keys(spec.blocks)[:1], as_keys(spec.blocks)[1:]
     printed: dict[Place, Printed] = {}
-    lines = csv.DictReader(found[0].read_text("utf-8").splitlines())
+    try:
+        lines = csv.DictReader(found[0].read_text("utf-8").splitlines())
+    except UnicodeError:
+        raise InputError(setting, reference, "must be text in UTF-8") from None
     for number, line in enumerate(lines, start=2):
         try:
             block = [canonical(line[key]) for key in first]

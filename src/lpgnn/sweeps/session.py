@@ -87,7 +87,8 @@ def run_points(points: Sequence[Point], launcher: Launcher | None = None) -> int
         required,
     )
     for reason, count in outdated_rows(work, store, required.sources).items():
-        print(f"{count} earlier rows no longer count: {reason}")
+        rows = "row no longer counts" if count == 1 else "rows no longer count"
+        print(f"{count} earlier {rows}: {reason}")
     datasets = {configuration.dataset.name for configuration, _ in wanted.values()}
     costs = CostModel(row for name in datasets for row in store.stream(name))
     on_gpu = str(first.device).startswith("cuda")
