@@ -500,6 +500,11 @@ def test_the_front_is_what_no_smaller_budget_reaches() -> None:
     assert front(points) == [(1.0, 50.0, "b"), (2.0, 60.0, "a"), (8.0, 61.0, "e")]
 
 
+def with_column(one: Standing, column: str, value: str) -> Standing:
+    rows = [{**row, column: value} for row in one.cell.rows]
+    return replace(one, cell=replace(one.cell, rows=rows))
+
+
 def test_contests_with_the_default(computed: Plan, found: list[Standing]) -> None:
     (contest,) = contests(found, computed, ["forward", "nobody"], entry_at(found, "mb"))
     own = {s.x_eps: s.summary.mean for s in found if s.entry.name == "forward"}
@@ -508,6 +513,14 @@ def test_contests_with_the_default(computed: Plan, found: list[Standing]) -> Non
     assert sorted(one.difference.mean for one in contest.found) == pytest.approx(
         sorted(own[eps] - usual[eps] for eps in own)
     )
+    for name in ("forward", "mb"):  # of either side
+        for qualified in ("true", "false"):
+            given = [
+                with_column(s, "paper/qualified", qualified if s.entry.name == name else "true")
+                for s in found
+            ]
+            (one,) = contests(given, computed, ["forward"], entry_at(given, "mb"))
+            assert one.fits_noise == (qualified == "false")
     verdicts = {
         (against(1, 0.01), against(2, 0.2)): "higher in every cell, significantly in 1",
         (against(1, 0.01), against(-2, 0.2)): "not higher in 1 of 2 cells",
@@ -519,6 +532,8 @@ def test_contests_with_the_default(computed: Plan, found: list[Standing]) -> Non
         assert made.count("above") == 1
     sure, same = (against(1, 0.01), against(2, 0.01)), (against(0, 1.0), against(0, 1.0))
     assert Contest(contest.entry, "sbm", 2, sure).verdict == "above in every cell"
+    assert Contest(contest.entry, "sbm", 2, sure, True).line()[-1] == "above in every cell ‡"
+    assert Contest(contest.entry, "sbm", 2, sure).line()[-1] == "above in every cell"
     assert Contest(contest.entry, "sbm", 2, same).verdict == "the same"
 
 

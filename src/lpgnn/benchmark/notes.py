@@ -8,7 +8,7 @@ from lpgnn.benchmark import caveats
 from lpgnn.benchmark.entries import Entry
 from lpgnn.benchmark.plan import BLANK, DEFAULT, Plan
 from lpgnn.benchmark.standings import Against, Computed, Standing, against, sentence
-from lpgnn.report.evidence import EARLY
+from lpgnn.report.evidence import DOUBLE_DAGGER, EARLY
 from lpgnn.report.grid import Grid, Shown
 from lpgnn.report.notation import canonical, value_text
 from lpgnn.report.paired import holm
@@ -31,6 +31,7 @@ class Contest:
     dataset: str
     cells: int  # that the protocol has
     found: tuple[Against, ...]
+    fits_noise: bool = False  # on either side, in some cell
 
     def count(self, verdict: str) -> int:
         return sum(one.verdict == verdict for one in self.found)
@@ -57,7 +58,8 @@ class Contest:
         span = f"{min(means):+.1f} to {max(means):+.1f}" if means else "–"
         counts = (self.higher, self.count("above"), self.count("below"))
         done = f"{len(self.found)} of {self.cells}"
-        return [self.entry.title, self.dataset, done, span, *map(str, counts), self.verdict]
+        verdict = f"{self.verdict} {DOUBLE_DAGGER}" if self.fits_noise else self.verdict
+        return [self.entry.title, self.dataset, done, span, *map(str, counts), verdict]
 
 
 def contests(
@@ -72,17 +74,20 @@ def contests(
     made = []
     for name in (name for name in names if name in plan.entries):
         for dataset in datasets:
-            pairs = [
-                (one, rivals[one.place[1:]].cell)
+            both = [
+                (one, rivals[one.place[1:]])
                 for one in found
                 if (one.entry.name, one.dataset) == (name, dataset)
                 and (one.y_eps in budgets and one.is_complete and one.place[1:] in rivals)
             ]
-            judged = against(pairs, plan.protocol.selection, unpaired=True)
+            rule = plan.protocol.selection
+            judged = against([(one, other.cell) for one, other in both], rule, unpaired=True)
+            marks = {mark for pair in both for one in pair for mark in one.marks(rule)}
             differences = tuple(one for one in judged if isinstance(one, Against))
             cells = len(budgets) * len(plan.protocol.x_eps)
             if differences:
-                made.append(Contest(plan.entries[name], dataset, cells, differences))
+                fits_noise = DOUBLE_DAGGER in marks
+                made.append(Contest(plan.entries[name], dataset, cells, differences, fits_noise))
     return made
 
 
