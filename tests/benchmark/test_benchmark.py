@@ -372,9 +372,10 @@ def test_what_a_search_chose_is_placed_by_test_labels(computed: Plan) -> None:
     assert "of 2 of these searches were computed by more than one engine" in caveats.search_text(
         plan
     )
-    assert caveats.spared(plan) == 1
+    title = plan.entries["forward"].title
+    assert caveats.missed(plan) == f"{title} on sbm (40.0, 45.0)"
     plan.__dict__["judged"] = {("forward", "sbm", 1.0): own[:1] + own[:1]}
-    assert caveats.spared(plan) == 0  # there was no other
+    assert caveats.missed(plan) == ""  # there was no other
     grid = caveats.searches(plan)
     assert grid is not None
     assert grid.to_markdown().splitlines()[-1] == "| sbm | 1 | 1 | 50 | 0.0 | – | – | 1 |"

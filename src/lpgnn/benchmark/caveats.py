@@ -111,20 +111,27 @@ def _worth(tried: Sequence[Judged], rule: str, metric: str) -> tuple[float, floa
         return None
     first, *others = (fmean(float(row[column]) for row in one.rows) for one in tried)
     beaten = fmean((first > other) + 0.5 * (first == other) for other in others)
-    noise = all(row[f"{rule}/qualified"] == "false" for row in tried[0].rows)
-    return 100 * beaten, max(first, *others) - first, noise
+    return 100 * beaten, max(first, *others) - first, _fits_noise(tried[0], rule)
 
 
-def spared(plan: Plan) -> int:
-    """In how many searches all chosen networks have fitted the noise, and not all of another's."""
-    noise = [
-        [
-            all(row[f"{plan.protocol.selection}/qualified"] == "false" for row in one.rows)
-            for one in tried
-        ]
-        for tried in plan.judged.values()
-    ]
-    return sum(first and not all(others) for first, *others in noise)
+def missed(plan: Plan) -> str:
+    """The searches that chose networks which have all fitted the noise before others that had not.
+
+    With test metrics, which they did not see: of what they chose, and of the first of the others.
+    """
+    rule, found = plan.protocol.selection, list[str]()
+    for (name, dataset, _), tried in plan.judged.items():
+        column = f"{rule}/test/{plan.protocol.metrics[dataset]}"
+        others = [one for one in tried[1:] if not _fits_noise(one, rule)]
+        if _fits_noise(tried[0], rule) and others:
+            tests = [fmean(float(row[column]) for row in one.rows) for one in (tried[0], others[0])]
+            title = plan.entries[name].title if name else "the shared search"
+            found.append(f"{title} on {dataset} ({tests[0]:.1f}, {tests[1]:.1f})")
+    return "; ".join(found)
+
+
+def _fits_noise(one: Judged, rule: str) -> bool:
+    return all(row[f"{rule}/qualified"] == "false" for row in one.rows)
 
 
 def epochs(found: Sequence[Standing], rule: str) -> Grid | None:

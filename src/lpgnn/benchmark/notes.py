@@ -125,7 +125,7 @@ def notes(what: Computed, found: Sequence[Standing], changes: str) -> str:
         ranges_text=caveats.RANGES,
         labels_text=caveats.LABELS,
         searches=caveats.searches(plan),
-        spared=caveats.spared(plan),
+        missed=caveats.missed(plan),
         epochs=caveats.epochs(found, plan.protocol.selection),
         engines=caveats.engines(found),
         cells=_cells(found, datasets),
