@@ -1123,7 +1123,8 @@ def test_a_method_of_ones_own_is_added_and_computed(
     assert command.main(["add", str(tmp_path / "steady.yaml"), *words, "--dry-run"]) == 0
     assert "3 configurations, 1 done, 2 to do" in capsys.readouterr().out
     # Nor can another entry take its file.
-    (tmp_path / "steady.yaml").rename(tmp_path / "other.yaml")
+    other = (tmp_path / "steady.yaml").rename(tmp_path / "other.yaml")
+    other.write_text(other.read_text().replace("title: Steady noise", "title: Other noise"))
     assert command.main(["add", str(tmp_path / "other.yaml"), *words]) == 2
     told = "entry other: module=steady_noise.py: entry steady keeps another file of this name"
     assert told in capsys.readouterr().err

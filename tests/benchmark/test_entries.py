@@ -162,6 +162,14 @@ def test_wrong_printed_numbers_are_refused_when_an_entry_is_read(
     assert str(caught.value).startswith(f"entry mine: {message.replace('FILE', str(file))}")
 
 
+def test_two_added_entries_have_two_titles(tmp_path: Path) -> None:
+    results, settings = tmp_path / "results", {"learner": "gce"}
+    add_entry(entry_file(tmp_path, settings=settings), results)
+    load_submission(entry_file(tmp_path, settings=settings), results)  # again
+    with pytest.raises(InputError, match="entry other: title=Mine: is the title of the entry mine"):
+        load_submission(entry_file(tmp_path, "other", settings=settings), results)
+
+
 def test_an_entry_cannot_take_a_title_of_ours(tmp_path: Path) -> None:
     path = entry_file(tmp_path, title="Labels only")
     with pytest.raises(InputError, match=r"entry mine: title=Labels only: is the title of an en"):

@@ -257,7 +257,7 @@ def _checked(words: Sequence[str]) -> list[str]:
 
 
 def _results_dir(words: Sequence[str]) -> Path:
-    given = [w.partition("=")[2].strip("'") for w in words if w.startswith("results_dir=")]
+    given = [w.partition("=")[2].strip("'\"") for w in words if w.startswith("results_dir=")]
     if given and not given[-1]:
         raise InputError("results_dir", "", "must be a folder")
     return Path(given[-1] if given else "results").expanduser()

@@ -277,6 +277,10 @@ def load_submission(path: Path, results_dir: Path) -> Entry:
     Nothing else that lies beside it can be imported.
     """
     entry = read_submission(path)
+    for other in _entries_of(added_folder(results_dir)).values():
+        if other.title == entry.title and other.name != entry.name:
+            allowed = f"is the title of the entry {other.name}: choose another"
+            raise InputError(f"entry {entry.name}: title", entry.title, allowed)
     if not entry.module:
         _check_family(entry)
         return entry

@@ -208,7 +208,8 @@ class Plan:
     @property
     def _tuning_overrides(self) -> list[str]:
         other = [text for text in self.overrides if not text.startswith("results_dir=")]
-        return [*other, f"results_dir={tuning_folder(self.results_dir)}"]
+        folder = str(tuning_folder(self.results_dir)).replace("'", r"\'")
+        return [*other, f"results_dir='{folder}'"]
 
     def _tuned(self, entry: Entry, setting: Setting) -> Member:
         drawn = {"repeats": self.protocol.collections, "seed": TUNING_SEED, "split": "random"}
