@@ -87,6 +87,7 @@ _KNOWN_FLAGS = (
     *(*_FOLDER, *_HELPS, *_MULTIRUN, *_ASKS, *_TAKE_VALUES),
 )
 _FUNCTION = re.compile(r"[a-z_]+\(")
+_NAMES = re.compile(r"[\w-]+(,[\w-]+)*")
 # After a flag that needs a value: the next flag or setting.
 _NO_VALUE = re.compile(r"--|[a-z_.]+=")
 # Launchers, and the extras that bring them.
@@ -231,6 +232,9 @@ def _own_flags(arguments: Sequence[str]) -> tuple[list[str], list[Path]]:
                     raise InputError(flag, ..., "needs a value")
                 value = waiting.pop(0)
             if flag in _FLAGS_WITH_VALUE:
+                if flag == "--entries" and value and not _NAMES.fullmatch(value):
+                    # Hydra would not read them, and blame another word.
+                    raise InputError(flag, value, "must be names with a comma between two of them")
                 if any(word.startswith(f"{_FLAGS_WITH_VALUE[flag]}=") for word in words):
                     raise InputError(flag, value, "is set already: once is enough")
                 words.append(f"{_FLAGS_WITH_VALUE[flag]}={value}")

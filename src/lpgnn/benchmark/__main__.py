@@ -1,7 +1,6 @@
 """``python -m lpgnn.benchmark``: every method under one protocol, and a leaderboard."""
 
 import itertools
-import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -57,17 +56,17 @@ def _main(words: list[str]) -> int:
 
         if "--entries" in (word.partition("=")[0] for word in words):
             raise InputError("--entries", ..., "goes with run: add has the entry of its file")
-        path = Path(next(iter(words[1:]), "")).expanduser()
+        needed = "needs the YAML file of one entry, and then KEY=VALUE"
+        if len(words) < 2:
+            raise InputError("add", ..., needed)
+        path = Path(words[1]).expanduser()
         more = [
             word
             for before, word in itertools.pairwise(words[1:])
             if "=" not in word and not word.startswith("-") and not before.startswith("--")
         ]
         if str(path).startswith("-") or ("=" in str(path) and not path.is_file()) or more:
-            given = " ".join([str(path), *more])
-            raise InputError("add", given, "needs the YAML file of one entry, and then KEY=VALUE")
-        if len(words) < 2:
-            raise InputError("add", ..., "needs the YAML file of one entry, and then KEY=VALUE")
+            raise InputError("add", " ".join([str(path), *more]), needed)
         entry = read_submission(path)
         if '"' in str(path):
             raise InputError("add", path, "must have no quotation mark in its path")
@@ -81,18 +80,7 @@ def _main(words: list[str]) -> int:
         words = words[1:]
     elif words and "=" not in words[0] and not words[0].startswith("-"):
         raise InputError("benchmark", words[0], "must be run, add, page or KEY=VALUE")
-    _check_entries(words)
     return run_application(compute, words, is_sweep=True, flags=BENCHMARK_FLAGS)
-
-
-def _check_entries(words: Sequence[str]) -> None:
-    """Refuse what Hydra would not read as names, and would blame on another word."""
-    for word, following in zip(words, (*words[1:], ""), strict=True):
-        flag, equals, value = word.partition("=")
-        names = value if equals else following
-        missing = not names or names.startswith("-") or "=" in names  # refused in other words
-        if flag == "--entries" and not missing and not re.fullmatch(r"[\w-]+(,[\w-]+)*", names):
-            raise InputError(flag, names, "must be names with a comma between two of them")
 
 
 def compute(config: Any) -> None:

@@ -90,8 +90,7 @@ def searches(plan: Plan) -> Grid | None:
         worth = {
             name: worth
             for (name, *place), tried in plan.judged.items()
-            if place == [dataset, y_eps]
-            and (worth := _worth(tried, protocol.selection, protocol.metrics[dataset])) is not None
+            if place == [dataset, y_eps] and (worth := _worth(tried, plan, dataset)) is not None
         }
         if worth:
             together = worth.get("")
@@ -104,14 +103,22 @@ def searches(plan: Plan) -> Grid | None:
     return Grid.of_text([*headings, "None within Acc*"], rows, labels=2) if rows else None
 
 
-def _worth(tried: Sequence[Judged], rule: str, metric: str) -> tuple[float, float, bool] | None:
+def _worth(tried: Sequence[Judged], plan: Plan, dataset: str) -> tuple[float, float, bool] | None:
     """Of the first candidate: place among the others in percent, points behind, and all noise."""
-    column = f"{rule}/test/{metric}"
+    tests = _tests(tried, plan, dataset)
+    if tests is None:
+        return None
+    first, *others = tests
+    beaten = fmean((first > other) + 0.5 * (first == other) for other in others)
+    return 100 * beaten, max(tests) - first, _fits_noise(tried[0], plan)
+
+
+def _tests(tried: Sequence[Judged], plan: Plan, dataset: str) -> list[float] | None:
+    """Mean test metrics of candidates; None where some have none."""
+    column = f"{plan.protocol.selection}/test/{plan.protocol.metrics[dataset]}"
     if not all(row.get(column) for one in tried for row in one.rows):
         return None
-    first, *others = (fmean(float(row[column]) for row in one.rows) for one in tried)
-    beaten = fmean((first > other) + 0.5 * (first == other) for other in others)
-    return 100 * beaten, max(first, *others) - first, _fits_noise(tried[0], rule)
+    return [fmean(float(row[column]) for row in one.rows) for one in tried]
 
 
 def missed(plan: Plan) -> str:
@@ -119,19 +126,19 @@ def missed(plan: Plan) -> str:
 
     With test metrics, which they did not see: of what they chose, and of the first of the others.
     """
-    rule, found = plan.protocol.selection, list[str]()
-    for (name, dataset, _), tried in plan.judged.items():
-        column = f"{rule}/test/{plan.protocol.metrics[dataset]}"
-        others = [one for one in tried[1:] if not _fits_noise(one, rule)]
-        if _fits_noise(tried[0], rule) and others:
-            tests = [fmean(float(row[column]) for row in one.rows) for one in (tried[0], others[0])]
+    found = []
+    for (name, dataset, _), (first, *others) in plan.judged.items():
+        better = next((one for one in others if not _fits_noise(one, plan)), None)
+        if better is None or not _fits_noise(first, plan):
+            continue
+        if (tests := _tests([first, better], plan, dataset)) is not None:
             title = plan.entries[name].title if name else "the shared search"
             found.append(f"{title} on {dataset} ({tests[0]:.1f}, {tests[1]:.1f})")
     return "; ".join(found)
 
 
-def _fits_noise(one: Judged, rule: str) -> bool:
-    return all(row[f"{rule}/qualified"] == "false" for row in one.rows)
+def _fits_noise(one: Judged, plan: Plan) -> bool:
+    return all(row[f"{plan.protocol.selection}/qualified"] == "false" for row in one.rows)
 
 
 def epochs(found: Sequence[Standing], rule: str) -> Grid | None:

@@ -81,19 +81,35 @@ class Entry:
             raise self._bad("search", self.search, "nothing is searched with trials: 0")
         if self.trials is False or self.trials not in (None, 0):
             raise self._bad("trials", self.trials, "must be 0, or left out: all have as many")
+        self._check_settings()
+        self._check_search()
+        self._check_printed()
+
+    def _check_settings(self) -> None:
         for name in ("settings", "private_labels", "exact_labels", "search"):
             if not isinstance(getattr(self, name), Mapping):
                 raise self._bad(name, getattr(self, name), "must map settings to values")
         for name in ("settings", "private_labels", "exact_labels", "search"):
             for setting, value in getattr(self, name).items():
-                if not _SETTING.fullmatch(str(setting)) or not isinstance(setting, str):
+                if not isinstance(setting, str) or not _SETTING.fullmatch(setting):
                     allowed = "must be the name of a setting, with + if no YAML lists it"
                     raise self._bad(f"{name}.{setting}", value, allowed)
                 if name != "search":
-                    self._check_single(f"{name}.{setting}", value)
+                    self._check_single(name, setting, value)
                 spends_none = self.is_control and setting == "x_eps"
                 if setting.removeprefix("+") in _DECIDED and not spends_none:
                     raise self._bad(f"{name}.{setting}", value, "the protocol decides it")
+
+    def _check_search(self) -> None:
+        for setting, values in self.search.items():
+            if not isinstance(values, list) or not values:
+                raise self._bad(f"search.{setting}", values, "must be a list of at least one value")
+            for value in values:
+                self._check_single("search", setting, value)
+            if setting.removeprefix("+") in {key.removeprefix("+") for key in self._fixed}:
+                raise self._bad(f"search.{setting}", values, "is set as well: choose one of both")
+
+    def _check_printed(self) -> None:
         if not isinstance(self.printed, list | tuple):
             raise self._bad("printed", self.printed, "must be a list of {file, x_eps, y_eps, ...}")
         for source in self.printed:
@@ -105,24 +121,18 @@ class Entry:
                     raise self._bad(f"printed.{key}", value, f"unknown key; known: {known}")
                 if key in BUDGETS and value not in ("row", "column") and not _is_number(value):
                     raise self._bad(f"printed.{key}", value, "must be row, column or a number")
-        for setting, values in self.search.items():
-            if not isinstance(values, list) or not values:
-                raise self._bad(f"search.{setting}", values, "must be a list of at least one value")
-            for value in values:
-                self._check_single(f"search.{setting}", value)
-            if setting.removeprefix("+") in {key.removeprefix("+") for key in self._fixed}:
-                raise self._bad(f"search.{setting}", values, "is set as well: choose one of both")
 
     @property
     def _fixed(self) -> set[str]:
         return {*self.settings, *self.private_labels, *self.exact_labels}
 
-    def _check_single(self, key: str, value: Any) -> None:
+    def _check_single(self, where: str, setting: str, value: Any) -> None:
         """Options of a component may be lists; a setting of the run is one value."""
-        is_option = "." in key.partition(".")[2]
         grids = isinstance(value, str) and "," in value and value.strip()[:1] not in ("[", "(", "'")
-        if grids or (isinstance(value, list | Mapping) and not is_option):
-            raise self._bad(key, value, "must be one value: what is tried stands under search")
+        if grids or (isinstance(value, list | Mapping) and "." not in setting):
+            raise self._bad(
+                f"{where}.{setting}", value, "must be one value: what is tried stands under search"
+            )
 
     @cached_property
     def printed_numbers(self) -> dict[tuple[str, float, float], Printed]:

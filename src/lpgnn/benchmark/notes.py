@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lpgnn.benchmark import caveats
 from lpgnn.benchmark.entries import Entry
@@ -231,14 +231,16 @@ def summary(what: Computed, found: Sequence[Standing]) -> str:
 
 def _all_at_once(judged: Sequence[Standing]) -> str:
     """How many stay above blank reports, and how many of them above labels only as well."""
-    blank = [one.blank.difference for one in judged if one.blank is not None]
-    only = [one.labels_only.difference if one.labels_only else None for one in judged]
-    to_labels = iter(holm([one.p for one in only if one is not None]))
-    above_labels = [one is not None and next(to_labels) < 0.05 and one.mean > 0 for one in only]
-    above = [
-        p < 0.05 and one.mean > 0 for p, one in zip(holm([o.p for o in blank]), blank, strict=True)
-    ]
-    return f"{sum(above)} and {sum(map(all, zip(above, above_labels, strict=True)))}"
+    blank = _above_together([one.blank for one in judged])
+    only = _above_together([one.labels_only for one in judged])
+    return f"{sum(blank)} and {sum(map(all, zip(blank, only, strict=True)))}"
+
+
+def _above_together(found: Sequence[Against | None]) -> list[bool]:
+    """Which are above, corrected as one family; where there is no comparison, none is."""
+    adjusted = iter(holm([one.difference.p for one in found if one is not None]))
+    anew = [None if one is None else replace(one, holm_p=next(adjusted)) for one in found]
+    return [one is not None and one.verdict == "above" for one in anew]
 
 
 def _gains(

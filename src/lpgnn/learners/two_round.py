@@ -166,9 +166,8 @@ class Known:
 
         A node's own label is included where it takes part.
         """
-        belief, labels = self.scores.softmax(0), run.collected.labels
-        hidden = (labels.classes >= 0) & ~self.sending
-        return _targets(torch.where(hidden, belief, with_reports(belief, labels)), self.neighbours)
+        hidden = (run.collected.labels.classes >= 0) & ~self.sending
+        return _targets(_with_some(self.scores, run, ~hidden), self.neighbours)
 
 
 def _targets(belief: Tensor, neighbours: Neighbours) -> dict[str, Tensor]:
